@@ -182,6 +182,16 @@ impl HeldLocks {
         if is_lost { Err(Error::Server(Errno::IO)) } else { Ok(()) }
     }
 
+    /// Whether a process's lock of bytes is exclusive at this one.
+    pub fn has_byte(&self, ino: Ino, byte: u64) -> bool {
+        let is_it = |held: &Held| {
+            let (first, last) = span(&held.request);
+            let family = held.request.valid & (lock::OPEN_FILE | lock::WHOLE | lock::EXCLUSIVE | lock::SHARED);
+            held.request.ino == ino.0 && family == lock::EXCLUSIVE && (first..=last).contains(&byte)
+        };
+        !self.is_empty() && self.with(|all| all.iter().any(is_it))
+    }
+
     /// Whether any may be of `server`: also those of which it is not known whose they are.
     pub fn may_be_of(&self, server: Option<ServerId>) -> bool {
         self.with(|all| all.iter().any(|held| held.server.is_none() || server.is_none() || held.server == server))
@@ -226,6 +236,19 @@ mod tests {
         assert_eq!(held.of_server(ServerId(2), None).len(), 0);
         held.cut(&request(own, 0, 0, LockKind::Shared));
         assert!(held.is_empty());
+    }
+
+    #[test]
+    fn a_byte_is_locked_by_an_exclusive_lock_of_the_process() {
+        let held = HeldLocks::default();
+        assert!(!held.has_byte(Ino(7), 10));
+        held.put(Some(ServerId(1)), &request(LockOwner::File(5), 0, 0, LockKind::Exclusive));
+        held.put(Some(ServerId(1)), &request(LockOwner::Process(0), 0, 0, LockKind::Shared));
+        assert!(!held.has_byte(Ino(7), 10));
+        held.put(Some(ServerId(1)), &request(LockOwner::Process(0), 10, 2, LockKind::Exclusive));
+        let found = [9, 10, 11, 12].map(|byte| held.has_byte(Ino(7), byte));
+        assert_eq!(found, [false, true, true, false]);
+        assert!(!held.has_byte(Ino(8), 10));
     }
 
     #[test]

@@ -235,7 +235,7 @@ impl<'a> Lane<'a> {
         let before_sleep = self.session.manner().before_sleep;
         let slot = match self.line()? {
             Line::Shared(channel) => {
-                channel.stage()[..payload.len()].copy_from_slice(payload);
+                channel.stage().copy_from(payload);
                 channel.send(&request)
             }
             Line::Tcp(stream) => {
@@ -260,7 +260,7 @@ impl<'a> Lane<'a> {
                 if let (Side::Read(buffer), 0) = (&mut *side, header.errno) {
                     let count = (header.payload_len as usize).min(len);
                     let payload = channel.payload(slot, count).ok_or(Broken::Line(SocketError::Closed))?;
-                    buffer[start..start + count].copy_from_slice(payload);
+                    payload.copy_to(&mut buffer[start..start + count]);
                 }
                 header
             }

@@ -91,6 +91,11 @@ impl Client {
         self.held.check(ino)
     }
 
+    /// Whether this process has this byte of the file locked for itself alone, as of `fcntl(2)`.
+    pub fn has_locked_byte(&self, ino: Ino, byte: u64) -> bool {
+        self.held.has_byte(ino, byte)
+    }
+
     /// As [`Self::lock`]; who asks what is in the way is told of process `pid`.
     pub fn lock_for(
         &self,

@@ -37,6 +37,14 @@ impl Client {
         }
     }
 
+    /// Whether the server may have memory that stands for a file like this one: not over TCP, nor if the file is spread.
+    pub fn may_share_memory(&self, file: &OpenFile) -> Result<bool, Error> {
+        if file.stripes.is_some() {
+            return Ok(false);
+        }
+        self.at_server(Ino(file.capability.ino), Session::is_beside_server)
+    }
+
     fn map_file_once(&self, file: &OpenFile, end: u64, stores: bool) -> Result<Parked, Error> {
         self.at_server(Ino(file.capability.ino), |session| session.map_file(file, end, stores))
     }
@@ -82,6 +90,11 @@ impl Client {
 }
 
 impl Session {
+    fn is_beside_server(&self) -> Result<bool, Error> {
+        let deadline = Deadline::after(self.timeout());
+        Ok(matches!(self.take_line(deadline)?.line(deadline)?, Line::Shared(_)))
+    }
+
     fn map_file(&self, file: &OpenFile, end: u64, stores: bool) -> Result<Parked, Error> {
         let timeout = self.timeout();
         let deadline = Deadline::after(timeout);

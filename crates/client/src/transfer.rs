@@ -226,7 +226,7 @@ fn pipeline(
             let request = piece(file, side, offset, posted, room, first);
             let len = request.len as usize;
             if let Side::Write(data, _) = side {
-                channel.stage()[..len].copy_from_slice(&data[posted..posted + len]);
+                channel.stage().copy_from(&data[posted..posted + len]);
             }
             match channel.send(&request) {
                 Ok(slot) => pieces[sent % Channel::DEPTH] = Piece { start: posted, len, slot },
@@ -255,7 +255,7 @@ fn pipeline(
             Side::Read(buffer) => {
                 let count = (header.payload_len as usize).min(len);
                 match channel.payload(slot, count) {
-                    Some(payload) => buffer[start..start + count].copy_from_slice(payload),
+                    Some(payload) => payload.copy_to(&mut buffer[start..start + count]),
                     None => return Progress { bytes: moved, end: End::Broken(SocketError::Closed) },
                 }
                 count

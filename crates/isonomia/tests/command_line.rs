@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use assert_cmd::Command;
+use isonomia_testbed::is_root_to;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 fn isonomia(arguments: &[&str]) -> assert_cmd::assert::Assert {
@@ -161,6 +164,42 @@ fn a_cause_is_said_once() {
         assert_eq!(error.matches("(os error").count(), 1, "{arguments:?}: {error}");
         assert_eq!(error.matches("isonomia: ").count(), 1, "{arguments:?}: {error}");
     }
+}
+
+#[test]
+fn a_server_of_somebody_else_is_refused_in_one_sentence() {
+    if !is_root_to("have somebody else listen") {
+        return;
+    }
+    const NOBODY: u32 = 65_534;
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, place) = (dir.path().join("open/s"), dir.path().join("place"));
+    std::fs::create_dir(&place).unwrap();
+    std::fs::create_dir(dir.path().join("open")).unwrap();
+    for open in ["", "open"] {
+        std::fs::set_permissions(dir.path().join(open), PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let listener = std::thread::scope(|scope| {
+        let squat = || {
+            // System calls of a thread change that thread only.
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+            UnixListener::bind(&socket).unwrap()
+        };
+        scope.spawn(squat).join().unwrap()
+    });
+    let (address, place) = (format!("unix:{}", socket.display()), place.to_str().unwrap());
+    for arguments in [
+        &["mount", "--server", &address, place][..],
+        &["mount", "--foreground", "--server", &address, place],
+        &["mount", "--foreground", "--server", &address, "--server-user", "1", place],
+        &["status", "--server", &address],
+    ] {
+        let error = stderr_of(arguments, 1);
+        let once = ["(65534) listens there", "allowed are this user", "nothing was sent", "isonomia: "];
+        assert!(once.iter().all(|words| error.matches(words).count() == 1), "{arguments:?}: {error}");
+        assert!(error.contains(&address), "{arguments:?}: {error}");
+    }
+    drop(listener);
 }
 
 #[test]

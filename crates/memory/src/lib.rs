@@ -1,6 +1,6 @@
 //! Where the bytes of a read go, and those of a write come from.
 //!
-//! Memory that a client shares with the server may change at any moment. A reference to it would be undefined
+//! Memory that a client shares with the server may change at any moment, on both sides: each of them may be hostile. A reference to it would be undefined
 //! behaviour: the compiler may read a slice twice and rely on getting the same, or assume that nobody else writes to it.
 //! So there is never one. The host's `pread` and `pwrite` take such memory by its address, and whoever looks at bytes
 //! copies them first, to memory that is this process's own; what was copied is what is checked, summed, and used. A peer
@@ -55,6 +55,26 @@ impl<'a> SharedBytes<'a> {
     /// The first `len` bytes, or all if there are fewer.
     pub fn first(self, len: usize) -> Self {
         Self { len: len.min(self.len), ..self }
+    }
+
+    /// What follows the first `len` bytes: nothing if there are no more.
+    pub fn after(self, len: usize) -> Self {
+        let len = len.min(self.len);
+        // SAFETY: within the bytes, or at their end.
+        Self { start: unsafe { self.start.add(len) }, len: self.len - len, ..self }
+    }
+
+    /// Where it begins, to tell it from other memory.
+    pub fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// Copies the first bytes into all of `own`.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn copy_to(&self, own: &mut [u8]) {
+        Source::from(*self).copy_to(own);
     }
 
     /// A copy of all bytes. Of memory that is not zeroed first: glibc gives small pieces of such memory, unlike zeroed ones,
@@ -373,6 +393,12 @@ mod tests {
         assert_eq!(shared.to_vec(), [9, 9, 3, 7, 7, 7, 7, 7, 7, 7]);
         assert_eq!(shared.first(4).to_vec(), [9, 9, 3, 7]);
         assert!(shared.first(0).to_vec().is_empty());
+        assert_eq!(shared.after(2).first(2).to_vec(), [3, 7]);
+        assert_eq!(shared.after(9).copy_from(&[5; 4]), 1);
+        assert!(shared.after(10).is_empty() && shared.after(11).is_empty());
+        let mut own = [0; 3];
+        shared.after(7).copy_to(&mut own);
+        assert_eq!(own, [7, 7, 5]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use isonomia_testbed::{PREFIX, TestServer, can_mount, can_mount_for_all};
+use isonomia_testbed::{PREFIX, TestServer, can_mount, can_mount_for_all, skip};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -108,12 +108,67 @@ for name in ["file", "directory"]:
     );
 }
 
-/// Some of it only where the administrator has not turned it off: sysctl `fs.protected_*`.
+/// What the administrator may have the kernel protect in directories for all, as this test has it set; as it was before once
+/// dropped. Other processes that have it so wait meanwhile.
+struct Protections {
+    before: Vec<(String, String)>,
+    _turn: fs::File,
+}
+
+impl Protections {
+    const NAMES: [&str; 3] = ["protected_symlinks", "protected_regular", "protected_fifos"];
+
+    /// Nothing where this process may not.
+    fn set(value: &str) -> Option<Self> {
+        let places = Self::NAMES.map(|name| format!("/proc/sys/fs/{name}"));
+        let turn = fs::File::open(&places[0]).ok()?;
+        turn.lock().unwrap();
+        let mut protections = Self { before: Vec::new(), _turn: turn };
+        for place in places {
+            let before = fs::read_to_string(&place).ok()?;
+            fs::write(&place, value).ok()?;
+            protections.before.push((place, before));
+        }
+        Some(protections)
+    }
+}
+
+impl Drop for Protections {
+    fn drop(&mut self) {
+        for (place, before) in &self.before {
+            if let Err(error) = fs::write(place, before) {
+                eprintln!("{place} was {before:?} and stays changed: {error}");
+            }
+        }
+    }
+}
+
 #[test]
 fn directories_for_all_are_protected_as_elsewhere() {
-    compare(
-        "",
-        r#"
+    if !can_mount_for_all() {
+        return;
+    }
+    for (value, outcome) in [("0", "done"), ("1", "EACCES")] {
+        let Some(_protections) = Protections::set(value) else {
+            return skip("this process may not set fs.protected_symlinks");
+        };
+        let printed = compare("", PROTECTED).unwrap();
+        let [link, root, file, fifo] = [
+            "all: a stranger's link is followed",
+            "all: root follows it",
+            "all: a stranger's file is created over",
+            "all: a stranger's FIFO is created over",
+        ]
+        .map(|what| format!("{what} {outcome}\n"));
+        let is_told = |line: &String| printed.contains(line.as_str());
+        assert!([link, root, file, fifo].iter().all(is_told), "protected by {value}: {printed}");
+        // The last one finds removed what the one before it removed.
+        let plain = printed.lines().filter(|line| line.starts_with("plain:") && line.ends_with("done"));
+        assert_eq!(plain.count(), 8, "protected by {value}: {printed}");
+    }
+}
+
+const PROTECTED: &str = r#"
 os.mkdir("all", 0o1777); os.mkdir("plain", 0o777)
 make("mine", 0o600); make("target", 0o666)
 for where in ["all", "plain"]:
@@ -128,9 +183,7 @@ for where in ["all", "plain"]:
     says(f"{where}: a stranger's FIFO is created over", os.open, f"{where}/fifo", os.O_RDWR | os.O_CREAT)
     says(f"{where}: a stranger's file is removed", os.unlink, f"{where}/planted")
     says(f"{where}: a stranger's file is renamed", os.rename, f"{where}/planted", f"{where}/other")
-"#,
-    );
-}
+"#;
 
 #[test]
 fn a_change_of_permissions_counts_at_once_wherever_it_was_made() {

@@ -6,6 +6,7 @@
 //! | `ISONOMIA_SERVER` | a server's address, or several parted by commas | the client library's |
 //! | `ISONOMIA_SERVER_USER` | who may run the server, besides this user and root: number or name | nobody |
 //! | `ISONOMIA_QUIET` | if set, nothing is said of waiting for a server | |
+//! | `ISONOMIA_SQLITE_WAL` | if set, sqlite may begin with its WAL mode where it cannot share memory: [`crate::sqlite`] | |
 //! | `ISONOMIA_TIMEOUT_S` | seconds that an operation may wait for the server | 30 |
 //! | `ISONOMIA_KEY_FILE` | file with the key that a server on TCP asks for | none |
 //! | `ISONOMIA_SERVER_NAME` | name of the server on TCP | any |
@@ -73,6 +74,11 @@ pub fn server_user() -> Option<String> {
 /// Whether nothing is to be said of waiting for a server.
 pub fn is_quiet() -> bool {
     variable("ISONOMIA_QUIET").is_some_and(|value| !value.is_empty())
+}
+
+/// Whether sqlite may begin with a log where its processes cannot share memory.
+pub fn may_use_sqlite_log() -> bool {
+    variable("ISONOMIA_SQLITE_WAL").is_some_and(|value| !value.is_empty())
 }
 
 /// How long an operation may wait for the server, in seconds, at least 1.

@@ -71,6 +71,7 @@ mod signals;
 mod socket;
 mod spawn;
 mod spin;
+mod sqlite;
 mod standard;
 mod stat;
 mod statfs;

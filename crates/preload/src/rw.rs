@@ -8,6 +8,7 @@ use crate::calls::real;
 use crate::description::FileRef;
 use crate::foreign::{Buffer, Data, In, part_buffer, part_data, parts};
 use crate::serve::{by_fd, refusal};
+use crate::sqlite;
 use isonomia_client::{Client, Error, OpenFile, access};
 use libc::{iovec, off64_t, size_t, ssize_t};
 use rustix::io::Errno;
@@ -93,6 +94,9 @@ fn write_parts<'a>(
         let len = data.len().min(TRANSFER_LEN_MAX - total);
         if i64::try_from(offset).ok().and_then(|offset| offset.checked_add(len as i64)).is_none() {
             return if total > 0 { Ok(total) } else { Err(refusal(Errno::FBIG)) };
+        }
+        if offset == 0 {
+            sqlite::check(client, file, data)?;
         }
         let count = match client.write_at(file, offset, &data[..len]) {
             Ok(count) => count,

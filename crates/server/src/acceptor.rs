@@ -19,6 +19,7 @@ use crate::names::{self, Groups, LookUp, Names, Who};
 use crate::pending::{Pending, Proof, Ready, Tcp, TurnedAway, uid_of};
 use crate::pools::{Origin, Pools};
 use crate::rejections::Rejection;
+use crate::stalls::SMALL_LEN;
 use crate::status::About;
 use crate::stream::{self, Frame, FrameError, Head, StreamState};
 use crate::usage::{Permit, Usage};
@@ -43,6 +44,8 @@ use std::sync::{Arc, Mutex};
 const HELLO_WITHIN: Nanos = Nanos::from_secs(10);
 /// Kernel memory for what a stream sends ahead of its turn; the kernel takes twice as much with its own account of it.
 const STREAM_BUFFER_LEN: usize = 256 << 10;
+/// What a stream is charged: that, and a short payload or reply whose client stalls.
+const STREAM_MEMORY_LEN: usize = 2 * STREAM_BUFFER_LEN + SMALL_LEN;
 /// Connections accepted from one listener before others are looked at.
 const ACCEPT_BATCH: usize = 64;
 /// Connections admitted before new ones are looked at: one of these takes as long as accepting ten.
@@ -470,6 +473,7 @@ impl Acceptor {
                 return self.turn_away(&pending.socket, Some(&peer), &reason);
             }
         };
+        session.charge_to(permit.account());
         self.next_id += 1;
         let connection = Arc::new(Connection {
             id: self.next_id,
@@ -529,7 +533,7 @@ impl Acceptor {
                 return Err(TurnedAway::Misuse("streams are for TCP; on a Unix socket use shared memory"));
             }
             _ => {
-                let permit = take(2 * STREAM_BUFFER_LEN)?;
+                let permit = take(STREAM_MEMORY_LEN)?;
                 sockopt::set_socket_recv_buffer_size(&pending.socket, STREAM_BUFFER_LEN)?;
                 (Way::Stream(Mutex::new(StreamState::Head(Head::default()))), None, permit)
             }

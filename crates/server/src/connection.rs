@@ -66,7 +66,6 @@ pub struct Connection {
     /// Tells sequential requests from others.
     pub cursors: Cursors,
     /// Its permit among those of its user, given back with the last reference to this.
-    #[allow(dead_code, reason = "held, not looked at")]
     pub permit: Permit,
     /// Set once; nothing is admitted or answered afterwards.
     pub is_closed: AtomicBool,

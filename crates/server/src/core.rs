@@ -21,6 +21,7 @@ use crate::scrub::Scrub;
 use crate::segments::Segments;
 use crate::sessions::Sessions;
 use crate::shadow::Shadowing;
+use crate::stalls::Stalls;
 use crate::stream::{self, Head, Moved, Stalled, StreamEnd, StreamState};
 use crate::substitutes::Serving;
 use crate::target::{Pending, Policy, Target};
@@ -38,13 +39,10 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::Thread;
 
-/// Streams that may stall in the middle of a payload or a reply at once: each holds one buffer of
-/// [`isonomia_proto::PAYLOAD_LEN_MAX`]. Beyond that, a stream that stalls is cut.
-const STALLED_MAX: usize = 64;
 /// Room for the reply of anything that is no read: the longest are those about extended attributes.
 pub const REPLY_LEN_MAX: usize = XATTR_VALUE_LEN_MAX;
 const _: () = assert!(REPLY_LEN_MAX >= XATTR_LIST_LEN_MAX && REPLY_LEN_MAX <= SLOT_LEN);
@@ -97,7 +95,8 @@ pub struct Core {
     pub mappings: Mappings<Pending>,
     /// The memory that stands for files that programs of this host have mapped.
     pub segments: Segments,
-    stalled: AtomicUsize,
+    /// Requests that wait for memory in case that their clients stall.
+    pub stalls: Stalls,
     /// Workers that look after the connections: neither asleep nor in a long piece of work.
     pub awake: AtomicUsize,
     /// Workers that are asleep or about to be.
@@ -170,7 +169,7 @@ impl Core {
             holders: Holders::default(),
             mappings: Mappings::new(clock::wall_number()),
             segments: Segments::default(),
-            stalled: AtomicUsize::new(0),
+            stalls: Stalls::default(),
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),
             arrivals: AtomicU64::new(0),
@@ -248,11 +247,15 @@ impl Core {
         }
         self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(&connection.id);
         if let Way::Stream(state) = &connection.way {
-            self.give_up_stalled(std::mem::replace(&mut *lock(state), StreamState::Queued));
+            let state = std::mem::replace(&mut *lock(state), StreamState::Queued);
+            self.give_up_stalled(connection.permit.uid(), state);
         }
         // Already gone from epoll when the socket is dropped; this only hastens it.
         let _ = epoll::delete(&self.epoll, &connection.socket);
         let _ = rustix::net::shutdown(&connection.socket, rustix::net::Shutdown::Both);
+        // With that of whoever takes memory meanwhile: one of the two sees what the other one did.
+        fence(Ordering::SeqCst);
+        self.give_back_stall_memory(connection);
         let now = clock::now();
         for target in &self.targets {
             target.cancel(now, connection.id);
@@ -365,7 +368,7 @@ impl Core {
     }
 
     /// Has a worker look after what was queued.
-    fn has_arrived(&self) {
+    pub(crate) fn has_arrived(&self) {
         self.arrivals.fetch_add(1, Ordering::SeqCst);
         // Threads that are no workers queue what follows on a stream.
         if self.awake.load(Ordering::SeqCst) == 0 {
@@ -434,22 +437,19 @@ impl Core {
         }
     }
 
-    /// Counts a stream that stalls; false if there are too many.
-    pub(crate) fn stall(&self) -> bool {
-        self.stalled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < STALLED_MAX).then_some(n + 1)).is_ok()
-    }
-
-    pub(crate) fn give_up_stalled(&self, state: StreamState) {
-        match state {
-            StreamState::Head(_) | StreamState::Queued => return,
-            StreamState::Reply { .. } => {}
-            StreamState::Payload(stalled) => {
-                if let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) {
-                    target.give_up(&stalled.pending, stalled.id);
-                }
+    /// Gives up what a stream of user `uid` was in the middle of.
+    pub(crate) fn give_up_stalled(&self, uid: u32, state: StreamState) {
+        let (pending, id) = match state {
+            StreamState::Head(_) | StreamState::Queued | StreamState::Reply { .. } => return,
+            StreamState::Waiting(number) => {
+                let Some(work) = self.stalls.remove(uid, number) else { return };
+                (work.pending, work.id)
             }
+            StreamState::Payload(stalled) => (stalled.pending, stalled.id),
+        };
+        if let Some(target) = self.target_of(pending.op, &pending.header) {
+            target.give_up(&pending, id);
         }
-        self.stalled.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn end_stream(&self, connection: &Arc<Connection>, end: &StreamEnd) {
@@ -463,7 +463,7 @@ impl Core {
         let mut guard = lock(state);
         loop {
             match &mut *guard {
-                StreamState::Queued => return,
+                StreamState::Queued | StreamState::Waiting(_) => return,
                 StreamState::Head(head) => match receive_head(connection, head, now) {
                     Ok(None) => return,
                     Ok(Some((header, op, names))) => {
@@ -488,8 +488,8 @@ impl Core {
                         return;
                     }
                     Ok(_) => {
-                        self.stalled.fetch_sub(1, Ordering::Relaxed);
                         *guard = StreamState::Head(Head::default());
+                        self.give_back_stall_memory(connection);
                     }
                     Err(end) => {
                         drop(guard);
@@ -512,7 +512,6 @@ impl Core {
                                 return;
                             };
                             drop(guard);
-                            self.stalled.fetch_sub(1, Ordering::Relaxed);
                             let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) else {
                                 return;
                             };

@@ -71,6 +71,7 @@ mod segments;
 mod service;
 mod sessions;
 mod shadow;
+mod stalls;
 mod status;
 mod stream;
 mod substitutes;

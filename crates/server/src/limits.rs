@@ -21,6 +21,10 @@ const OPEN_OBJECTS_MIN: u64 = 16;
 const PENDING_DESCRIPTORS: u64 = 2;
 /// Of the memory that the process may use, the part that may be shared with clients, unless the configuration says more.
 const MEMORY_PART: u64 = 4;
+/// Of the memory that may be shared with clients, how much there is beside it for those on TCP that stall, and as much for open files.
+const BESIDE_PART: u64 = 4;
+/// The least of each.
+const BESIDE_BYTES_MIN: u64 = 64 << 20;
 /// Jobs that may be known at once, unless the configuration says otherwise.
 const JOBS: u32 = 8_192;
 /// Those of one user.
@@ -57,6 +61,10 @@ pub struct Limits {
     pub memory_bytes: u64,
     /// Bytes that one user shares with the server.
     pub memory_bytes_per_user: u64,
+    /// Bytes for payloads and replies on TCP, in case that their clients stall.
+    pub stall_bytes: u64,
+    /// Bytes for what is kept of open files.
+    pub file_bytes: u64,
     /// Jobs that are known.
     pub jobs: usize,
     /// Jobs of one user that are known.
@@ -95,12 +103,15 @@ impl Limits {
             return Err(format!("limits.connections is {connections}, and {descriptors} descriptors leave {room}"));
         }
         let memory = config.memory.map_or(memory_bytes / MEMORY_PART, |bytes| bytes.0);
+        let beside = (memory / BESIDE_PART).max(BESIDE_BYTES_MIN);
         let jobs = config.jobs.unwrap_or(JOBS);
         let limits = Self {
             connections,
             connections_per_user: config.connections_per_user.unwrap_or(connections.div_ceil(2)),
             memory_bytes: memory,
             memory_bytes_per_user: config.memory_per_user.map_or(memory.div_ceil(2), |bytes| bytes.0),
+            stall_bytes: beside,
+            file_bytes: beside,
             jobs: jobs as usize,
             jobs_per_user: config.jobs_per_user.unwrap_or(JOBS_PER_USER.min(jobs)) as usize,
             pending,

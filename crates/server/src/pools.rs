@@ -2,8 +2,11 @@
 //! so many for each origin, that nobody can take the places of others.
 //!
 //! Whoever comes gets a place. If that is one too many, the longest unused place is taken away: of the same origin if it
-//! has more than its share, else of the origin that has the most. So a flood throws out its own connections.
+//! has more than its share, else of the origin that has the most, and of those that have as many, the longest unused of
+//! all. So a flood throws out its own connections, and one from ever new origins those that have been there for longest:
+//! whoever is quicker than a whole pool of them gets in.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
@@ -109,7 +112,8 @@ impl Pools {
             Some(origin)
         } else if all >= of_kind.max(1) {
             let of_kind = self.origins.iter().filter(|(o, _)| o.kind() == kind);
-            of_kind.max_by_key(|(o, set)| (set.len(), **o)).map(|(o, _)| *o)
+            // Uses are counted, so no two are the same.
+            of_kind.max_by_key(|(_, set)| (set.len(), Reverse(set.first().copied()))).map(|(o, _)| *o)
         } else {
             None
         };
@@ -176,6 +180,20 @@ mod tests {
         assert_eq!(pools.enter(8, Origin::Address(1)), None);
         assert_eq!(pools.enter(9, Origin::Operator), None);
         assert_eq!(pools.enter(10, Origin::Keyed), None);
+    }
+
+    #[test]
+    fn ever_new_origins_keep_none_out_whatever_its_address() {
+        for (honest, hostile) in [(Origin::Address(u64::MAX), 0), (Origin::Address(0), 1 << 32)] {
+            let mut pools = Pools::new(PLACES);
+            let flood = |pools: &mut Pools, from: u64| pools.enter(from, Origin::Address(hostile + from));
+            assert_eq!((1..=10).filter_map(|from| flood(&mut pools, from)).last(), Some(6));
+            assert_eq!(pools.enter(100, honest), Some(7), "the longest unused");
+            let gone: Vec<_> = (11..=13).map(|from| flood(&mut pools, from)).collect();
+            assert_eq!(gone, [Some(8), Some(9), Some(10)]);
+            assert!(pools.has(100), "others were there before");
+            assert_eq!(flood(&mut pools, 14), Some(100));
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Refusal {
             // Nobody is there to see it.
             Self::Reference(ReferenceError::Ended) => Errno::STALE,
             Self::Reference(ReferenceError::Session) => Errno::MFILE,
-            Self::Reference(ReferenceError::User) => Errno::NFILE,
+            Self::Reference(ReferenceError::User | ReferenceError::Memory) => Errno::NFILE,
         };
         errno.raw_os_error().unsigned_abs()
     }

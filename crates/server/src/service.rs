@@ -44,6 +44,7 @@ impl Core {
         } else {
             work
         };
+        let Some(work) = self.find_stall_memory(target, work) else { return };
         let kind = Kind::of(op);
         if kind == Kind::Read && target.engine.may_tell() {
             match self.read_cached(&work, scratch) {
@@ -143,6 +144,8 @@ impl Core {
             match target.next_action(now) {
                 Action::Serve(mut work) => match Kind::of(work.pending.op) {
                     Kind::Read | Kind::Write => {
+                        let Some(found) = self.find_stall_memory(target, work) else { continue };
+                        work = found;
                         let id = work.id;
                         self.enter(target, now, &mut work.pending, id);
                         self.serve(target, work, now, scratch);
@@ -168,7 +171,7 @@ impl Core {
         let mut guard = lock(state);
         if connection.is_closed() {
             drop(guard);
-            self.give_up_stalled(stalled);
+            self.give_up_stalled(connection.permit.uid(), stalled);
         } else {
             *guard = stalled;
         }
@@ -290,6 +293,8 @@ impl Core {
         let mut arrival = Arrival::default();
         match arrival.go_on(&connection, payload, true) {
             Ok(Moved::All) => {
+                // It is all in this thread's own memory.
+                self.give_back_stall_memory(&connection);
                 let payload = &scratch[..header.len as usize];
                 let mut small = [0; size_of::<u64>()];
                 let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
@@ -298,7 +303,7 @@ impl Core {
                 work.pending.is_for_device &= !target.is_kept(now.since(begun), header.len);
                 self.complete(target, work, reply, payload, now);
             }
-            Ok(Moved::Part) if self.stall() => {
+            Ok(Moved::Part) => {
                 let Work { pending, id, finish_at } = *work;
                 // The client keeps it waiting, not the device.
                 target.set_aside(clock::now(), id);
@@ -308,10 +313,6 @@ impl Core {
                 self.set_stalled(&connection, state, StreamState::Payload(Box::new(stalled)));
                 // What came since the last attempt makes no event of its own: the kernel tells of it once (edge-triggered).
                 self.advance_stream(&connection, since);
-            }
-            Ok(Moved::Part) => {
-                self.close(&connection, Some(&"too many clients stall"));
-                target.give_up(&work.pending, work.id);
             }
             Err(end) => {
                 self.end_stream(&connection, &end);
@@ -427,11 +428,11 @@ impl Core {
                 match connection.send(reply.as_bytes(), payload) {
                     Ok(rest) if rest.is_empty() => {
                         *lock(state) = StreamState::Head(Head::default());
+                        self.give_back_stall_memory(connection);
                     }
-                    Ok(rest) if self.stall() => {
+                    Ok(rest) => {
                         self.set_stalled(connection, state, StreamState::Reply { rest, since: clock::now() });
                     }
-                    Ok(_) => return self.close(connection, Some(&"too many clients stall")),
                     Err(end) => return self.end_stream(connection, &end),
                 }
                 // What came while the reply went out makes no event of its own: the kernel tells of it once (edge-triggered).
@@ -449,6 +450,8 @@ impl Core {
         }
         let mut small = [0; size_of::<u64>()];
         let reply = execute::write(self, &pending.connection, &pending.header, (&payload).into(), &mut small);
+        drop(payload);
+        self.give_back_stall_memory(&pending.connection);
         let payload = small[..reply.payload_len as usize].to_vec();
         self.complete(target, Box::new(Work { pending, id, finish_at }), reply, payload, clock::now());
     }

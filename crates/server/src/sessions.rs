@@ -5,17 +5,26 @@
 //! and its caller undoes what it did. Nothing that a session holds outlives it, but for what it hands over to the program
 //! that its process executes ([`crate::departed`]).
 //!
-//! References are counted for each session and for each user, over all of the user's sessions.
+//! References are counted for each session and for each user, over all of the user's sessions. Each takes [`REFERENCE_BYTES`] of
+//! the memory for open files that the user of the session's first connection may have ([`crate::usage`]).
 
+use crate::usage::Account;
 use isonomia_units::{Ino, VolumeId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// References that one session holds at most: its open files.
 pub const REFERENCES_PER_SESSION_MAX: u64 = 65_536;
 /// References that all sessions of one user hold at most, with those that are handed over.
 pub const REFERENCES_PER_USER_MAX: u64 = 262_144;
+
+/// Memory that a reference is charged: its entry here, and its inode's in the store and its caches, which stay while it is held.
+/// 1.2 to 1.7 KB were measured.
+pub const REFERENCE_BYTES: u64 = 2 << 10;
+
+/// Memory that a spread file is charged whose objects a session may write: it stays until the session closes the file or ends.
+const WRITER_BYTES: u64 = 64;
 
 /// A session's key: its user, and the number that its process drew.
 pub type SessionKey = (u32, u64);
@@ -32,6 +41,9 @@ pub enum ReferenceError {
     /// The user's sessions have [`REFERENCES_PER_USER_MAX`].
     #[error("{REFERENCES_PER_USER_MAX} files are open for the user")]
     User,
+    /// The user has no memory left for it: [`REFERENCE_BYTES`].
+    #[error("the user has no memory left for open files (a part of limits.memory)")]
+    Memory,
 }
 
 /// A client process: what its connections have in common.
@@ -45,6 +57,8 @@ pub struct Session {
     pub continues: AtomicBool,
     held: Mutex<Held>,
     user: Arc<References>,
+    /// Who is charged for references.
+    account: OnceLock<Account>,
 }
 
 #[derive(Debug, Default)]
@@ -73,23 +87,40 @@ pub struct Left {
     /// It may have locks or mappings, and is noted for them.
     pub was_noted: bool,
     user: Arc<References>,
+    account: Option<Account>,
 }
 
 impl Drop for Left {
     fn drop(&mut self) {
         let count = self.references.iter().map(|(_, count)| count).sum();
         self.user.0.fetch_sub(count, Ordering::Relaxed);
+        let bytes = count * REFERENCE_BYTES + self.writes.len() as u64 * WRITER_BYTES;
+        self.account.iter().for_each(|account| account.give_back_for_files(bytes));
     }
 }
 
 impl Session {
     fn new(number: u64, user: Arc<References>) -> Self {
         let (hands_over, continues) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { number, hands_over, continues, held: Mutex::default(), user }
+        Self { number, hands_over, continues, held: Mutex::default(), user, account: OnceLock::new() }
+    }
+
+    /// References are charged to this account, unless they are to another one already.
+    pub fn charge_to(&self, account: Account) {
+        self.account.get_or_init(|| account);
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), ReferenceError> {
+        let fits = self.account.get().is_none_or(|account| account.take_for_files(bytes));
+        if fits { Ok(()) } else { Err(ReferenceError::Memory) }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.account.get().into_iter().for_each(|account| account.give_back_for_files(bytes));
     }
 
     /// One more reference to `ino` as the open file `number`, which the store has counted already: if this fails, it is
@@ -104,6 +135,10 @@ impl Session {
         }
         let more = |count: u64| (count < REFERENCES_PER_USER_MAX).then(|| count + 1);
         self.user.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| ReferenceError::User)?;
+        if let Err(error) = self.take(REFERENCE_BYTES) {
+            self.user.0.fetch_sub(1, Ordering::Relaxed);
+            return Err(error);
+        }
         held.count += 1;
         *held.references.entry((ino, number)).or_insert(0) += 1;
         Ok(())
@@ -118,10 +153,10 @@ impl Session {
             None => return false,
         }
         held.count -= 1;
-        if held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_none() {
-            held.writes.remove(&ino);
-        }
+        let is_last = held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_none();
+        let was_writer = is_last && held.writes.remove(&ino);
         self.user.0.fetch_sub(1, Ordering::Relaxed);
+        self.give_back(REFERENCE_BYTES + if was_writer { WRITER_BYTES } else { 0 });
         true
     }
 
@@ -134,7 +169,10 @@ impl Session {
         if held.writes.len() as u64 >= REFERENCES_PER_SESSION_MAX && !held.writes.contains(&ino) {
             return Err(ReferenceError::Session);
         }
-        held.writes.insert(ino);
+        if !held.writes.contains(&ino) {
+            self.take(WRITER_BYTES)?;
+            held.writes.insert(ino);
+        }
         Ok(())
     }
 
@@ -148,7 +186,11 @@ impl Session {
     pub fn forget_writer(&self, ino: Ino) -> bool {
         let mut held = self.held();
         let is_open = held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_some();
-        !is_open && held.writes.remove(&ino)
+        let was_writer = !is_open && held.writes.remove(&ino);
+        if was_writer {
+            self.give_back(WRITER_BYTES);
+        }
+        was_writer
     }
 
     /// Whether it may write the objects of files in `volume`.
@@ -183,6 +225,7 @@ impl Session {
             writes: writes.into_iter().collect(),
             was_noted: held.is_noted,
             user: self.user.clone(),
+            account: self.account.get().cloned(),
         }
     }
 }
@@ -263,6 +306,8 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{Limits, LimitsConfig};
+    use crate::usage::Usage;
 
     const KEY: SessionKey = (7, 1);
 
@@ -306,6 +351,44 @@ mod tests {
         references.sort();
         assert_eq!(references, [((Ino(5), 1), 1), ((Ino(6), 2), 1)]);
         assert!(ended.has_ended() && !session.release(Ino(5), 1));
+    }
+
+    #[test]
+    fn references_take_memory_of_their_user_until_they_are_given_back() {
+        // 64 MiB for open files, of which one user has half.
+        let config: LimitsConfig = toml::from_str("memory = \"1MiB\"").unwrap();
+        let usage = Arc::new(Usage::new(Limits::settle(&config, 20_000, 0, 8 << 30).unwrap()));
+        let [permit, of_another] = [7, 8].map(|uid| usage.take(uid, false, 256 << 10).unwrap());
+        let sessions = Sessions::default();
+        let join = |key, permit: &crate::usage::Permit| {
+            let session = sessions.join(key);
+            session.charge_to(permit.account());
+            session
+        };
+        let session = join(KEY, &permit);
+        let most = (32 << 20) / REFERENCE_BYTES;
+        (0..most).for_each(|number| session.add_reference(Ino(5), number).unwrap());
+        assert_eq!(session.add_reference(Ino(5), most), Err(ReferenceError::Memory));
+        assert_eq!(session.add_writer(Ino(5)), Err(ReferenceError::Memory));
+        assert!(usage.take(7, false, 256 << 10).is_ok(), "what it shares with the server is counted apart");
+        join((8, 1), &of_another).add_reference(Ino(5), 0).unwrap();
+        drop(sessions.leave((8, 1)));
+        // Of what one reference gave back.
+        assert!(session.release(Ino(5), 0));
+        let writers = REFERENCE_BYTES / WRITER_BYTES;
+        (0..writers).for_each(|ino| session.add_writer(Ino(ino)).unwrap());
+        session.add_writer(Ino(3)).unwrap();
+        assert_eq!(session.add_writer(Ino(writers)), Err(ReferenceError::Memory));
+        assert!((6..writers).all(|ino| session.forget_writer(Ino(ino))));
+        assert_eq!(session.add_reference(Ino(6), 1), Err(ReferenceError::Memory), "some are left");
+        assert!((0..5).all(|ino| session.forget_writer(Ino(ino))));
+        assert!((1..most).all(|number| session.release(Ino(5), number)), "with them what it may write of the file");
+        (0..most).for_each(|number| session.add_reference(Ino(6), number).unwrap());
+        let next = join((7, 2), &permit);
+        let (_, left) = sessions.leave(KEY).unwrap();
+        assert_eq!(next.add_reference(Ino(6), 0), Err(ReferenceError::Memory), "what is handed over counts");
+        drop(left);
+        next.add_reference(Ino(6), 0).unwrap();
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub enum StreamState {
     Head(Head),
     /// A request is queued; nothing is read.
     Queued,
+    /// A request's turn has come, and it waits for memory, under a number: [`crate::stalls`].
+    Waiting(u64),
     /// A write's turn has come, and its payload is not all here.
     Payload(Box<Stalled>),
     /// A reply is not all gone.
@@ -73,7 +75,7 @@ impl StreamState {
     pub fn waits_since(&self) -> Option<Nanos> {
         match self {
             Self::Head(head) => head.begun_at,
-            Self::Queued => None,
+            Self::Queued | Self::Waiting(_) => None,
             Self::Payload(stalled) => Some(stalled.since),
             Self::Reply { since, .. } => Some(*since),
         }

@@ -64,10 +64,18 @@ pub fn run(core: &Core, number: usize) {
     }
 }
 
-/// Serves at most one request of each target, and a few control messages of other servers before; true if there was anything, and
-/// the time at which to ask again.
+/// Serves at most one request of each target, and before them a few control messages of other servers and a request that waited for
+/// memory; true if there was anything, and the time at which to ask again.
 pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<u8>) -> (bool, Nanos) {
     let mut served = core.cluster.get().is_some_and(|cluster| cluster.answer_control(core));
+    if let Some(work) = core.stalls.next_ready()
+        && let Some(target) = core.target_of(work.pending.op, &work.pending.header)
+    {
+        core.serving.begin(number, now);
+        core.begin(target, work, now, scratch);
+        core.worker_has_served(number);
+        served = true;
+    }
     let mut until = Nanos::MAX;
     let count = core.targets.len();
     for index in 0..count {

@@ -42,7 +42,7 @@ fn a_thousand_crumbs_cost_a_thousand_operations() {
     for at in 0..1_000 {
         let mut request = RequestHeader::with_capability(Op::Write, &file.capability);
         (request.offset, request.len, request.flags) = (at, 1, flag::CONTINUED);
-        channel.stage()[0] = 1;
+        channel.stage().copy_from(&[1]);
         let slot = channel.send(&request).unwrap();
         assert_eq!(channel.wait(slot, PATIENCE, Manner::default()).unwrap().value, 1);
     }

@@ -183,7 +183,7 @@ fn a_throttled_job_is_rewarded_later() {
 fn answer(running: &Running, kind: u32, from: u64, bytes: &[u8]) -> u32 {
     let deadline = Deadline::after(Nanos::from_secs(20));
     let mut channel = Channel::open(&running.cluster.configs[1].listen[0], &Identity::default(), deadline).unwrap();
-    channel.stage()[..bytes.len()].copy_from_slice(bytes);
+    channel.stage().copy_from(bytes);
     let len = bytes.len() as u32;
     let request = RequestHeader { valid: kind, offset: from, len, ..RequestHeader::new(Op::Peer, Ino::ROOT) };
     let slot = channel.send(&request).unwrap();

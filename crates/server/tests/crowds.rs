@@ -15,7 +15,6 @@ use isonomia_transport::channel::Channel;
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::descriptor::Parked;
 use isonomia_transport::handshake::{HandshakeError, Identity, open_shared};
-use isonomia_transport::region::ClientRegion;
 use isonomia_transport::socket::{self, Deadline, connect};
 use isonomia_units::Nanos;
 use running::{Running, as_user, create, pattern, start};
@@ -157,7 +156,7 @@ fn region_maps() -> Vec<RegionMap> {
 #[test]
 fn a_user_shares_so_much_memory_and_none_that_is_not_used() {
     let Some(running) = open_to_all(|config| config.limits.memory = "20MiB".parse().ok()) else { return };
-    let (mut held, refused) = as_user(HOSTILE, || {
+    let (held, refused) = as_user(HOSTILE, || {
         let mut held = Vec::new();
         loop {
             match open_shared(&running.addresses[0], &identity(held.len() as u64, "j"), soon()) {
@@ -174,8 +173,7 @@ fn a_user_shares_so_much_memory_and_none_that_is_not_used() {
     // Of each region the server has touched its first page alone.
     let maps = region_maps();
     // Other tests of this process have regions, too, and use them.
-    let address = |region: &mut ClientRegion| region.buffer(0).as_ptr() as u64;
-    let own: Vec<u64> = held.iter_mut().map(|(_, region)| address(region)).collect();
+    let own: Vec<u64> = held.iter().map(|(_, region)| region.buffer(0).address() as u64).collect();
     let inodes = own.iter().map(|at| maps.iter().find(|map| map.range.contains(at)).unwrap().inode);
     for inode in inodes {
         let of_one: Vec<_> = maps.iter().filter(|map| map.inode == inode).map(|map| map.resident_kib).collect();

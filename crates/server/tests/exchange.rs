@@ -98,7 +98,7 @@ fn servers_that_do_not_exchange_are_fair_each_by_itself() {
 fn answer_to_a_table(cluster: &Cluster, from: u64, bytes: &[u8]) -> (u32, u32) {
     let deadline = Deadline::after(Nanos::from_secs(20));
     let mut channel = Channel::open(&cluster.configs[0].listen[0], &Identity::default(), deadline).unwrap();
-    channel.stage()[..bytes.len()].copy_from_slice(bytes);
+    channel.stage().copy_from(bytes);
     let request =
         RequestHeader { valid: 3, offset: from, len: bytes.len() as u32, ..RequestHeader::new(Op::Peer, Ino::ROOT) };
     let slot = channel.send(&request).unwrap();

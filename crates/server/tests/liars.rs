@@ -57,7 +57,7 @@ fn due_to_the_victim(config: impl FnOnce(&mut Config), jobs: u32, nodes: u32) ->
         for _ in 0..2 {
             let mut request = RequestHeader::with_capability(Op::Write, &file.capability);
             request.len = 64 << 10;
-            channel.stage()[0] = 1;
+            channel.stage().copy_from(&[1]);
             channel.send(&request).unwrap();
         }
     }

@@ -7,6 +7,7 @@ mod running;
 use isonomia_client::{Address, Claims, Client, ClientConfig, Error, Ino, Integrity, Principal, Protection};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::control::{ControlReply, ControlRequest};
+use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::setup::{
     self, Answer, Auth, BOUND_LABEL, Bound, Challenge, Hello, Opening, Role, SETUP_HEADER_LEN, SETUP_LEN_MAX,
 };
@@ -24,6 +25,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
 
 const PATIENCE: Nanos = Nanos::from_secs(20);
 
@@ -48,6 +50,11 @@ fn protection(munged: &Munged) -> Protection {
 fn client(address: &Address, munged: &Munged, claims: Claims) -> Client {
     let (addresses, timeout) = (vec![address.clone()], PATIENCE);
     Client::new(ClientConfig { addresses, timeout, claims, key_file: None }).protected(protection(munged))
+}
+
+/// The same with frames as they are.
+fn plain(munged: &Munged) -> Protection {
+    Protection { integrity: Some(Integrity::None), ..protection(munged) }
 }
 
 /// The client of a user on another host, whose daemon is `munged`.
@@ -110,6 +117,60 @@ fn each_user_has_his_files_and_his_account_and_names_nobody_else() {
     };
     assert!(matches!(as_user(MALLORY, ask), ControlReply::Error(reason) if reason.contains("only the server's user")));
     assert!(!matches!(ask(), ControlReply::Error(_)));
+}
+
+#[test]
+fn who_stalls_on_every_connection_that_he_has_cuts_nobody_off() {
+    if !can_munge() || !can_be_others() {
+        return;
+    }
+    let munged = Munged::start();
+    let running = start(|config| {
+        config.auth = Auth::Munge;
+        config.key_file = None;
+        config.munge_socket = Some(munged.socket());
+        // 64 MiB for those who stall, of which one user has half.
+        config.limits.memory = "128MiB".parse().ok();
+    });
+    let tcp = &running.addresses[1];
+    let open_to_all = isonomia_client::Change { mode: Some(0o1777), ..Default::default() };
+    running.client(&running.addresses[0], "", 20).set_attr(Ino::ROOT, b"", true, &open_to_all).unwrap();
+    // A write of a mebibyte to a file of his, of which one byte comes.
+    let begin = |uid: u32, name: &'static [u8], count: usize| {
+        let client = client_of(uid, tcp, &munged);
+        let file = client.open(Ino::ROOT, name, &create()).unwrap();
+        let mut header = RequestHeader::with_capability(Op::Write, &file.capability);
+        header.len = 1 << 20;
+        let identity = Identity { protection: plain(&munged), ..Identity::default() };
+        let open = || open_stream(tcp, Role::Stream, &identity, soon()).unwrap();
+        let (streams, last): (Vec<_>, _) = as_user(uid, || ((0..count).map(|_| open()).collect(), open()));
+        streams.iter().for_each(|s| send_all(s.socket.as_fd(), &[header.as_bytes(), &[1]], soon()).unwrap());
+        // Requests of one job take turns in the order in which they came: once this one is served, all before it had theirs.
+        header.len = 1;
+        send_all(last.socket.as_fd(), &[header.as_bytes(), &[1]], soon()).unwrap();
+        isonomia_transport::socket::receive_all(last.socket.as_fd(), &mut [0; 32], soon()).unwrap();
+        streams
+    };
+    let hostile = begin(MALLORY, b"his", 80);
+    let local = running.client(&running.addresses[0], "", 20);
+    local.stat_fs().unwrap();
+    let [hers] = &begin(ALICE, b"hers", 1)[..] else { panic!("one stream") };
+    local.stat_fs().unwrap();
+    send_all(hers.socket.as_fd(), &[&[1; (1 << 20) - 1]], soon()).unwrap();
+    let mut reply = [0; 32];
+    isonomia_transport::socket::receive_all(hers.socket.as_fd(), &mut reply, soon()).unwrap();
+    assert_eq!(&reply[8..12], [0; 4], "errno");
+    assert_eq!(running.server().status().refused_total, 0, "nobody was cut off");
+    // Those that wait for others of theirs go when they are told to, and leave nothing behind.
+    drop(hostile);
+    let deadline = soon();
+    while running.server().status().connections > 2 {
+        assert!(deadline.left().is_some(), "connections stay");
+        std::thread::yield_now();
+    }
+    let [again] = &begin(MALLORY, b"again", 1)[..] else { panic!("one stream") };
+    send_all(again.socket.as_fd(), &[&[1; (1 << 20) - 1]], soon()).unwrap();
+    isonomia_transport::socket::receive_all(again.socket.as_fd(), &mut reply, soon()).unwrap();
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn a_call_that_says_nothing_is_refused_and_one_that_nobody_needs_does_nothing() 
 fn errno_of(address: &Address, request: RequestHeader, bytes: &[u8]) -> u32 {
     let deadline = Deadline::after(Nanos::from_secs(20));
     let mut channel = Channel::open(address, &Identity::default(), deadline).unwrap();
-    channel.stage()[..bytes.len()].copy_from_slice(bytes);
+    channel.stage().copy_from(bytes);
     let slot = channel.send(&request).unwrap();
     channel.wait(slot, Nanos::from_secs(20), Manner::default()).unwrap().errno
 }

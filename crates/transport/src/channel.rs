@@ -7,6 +7,7 @@ use crate::monotonic_now;
 use crate::patience::Patience;
 use crate::region::{ClientRegion, SLOT_LEN, SLOTS};
 use crate::socket::{self, Deadline, SocketError};
+use isonomia_memory::SharedBytes;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_units::{Nanos, ServerId};
 use rustix::fd::AsFd;
@@ -82,10 +83,9 @@ impl Channel {
     }
 
     /// The buffer for the names or payload of the next request. At most [`Self::DEPTH`] may be under way.
-    pub fn stage(&mut self) -> &mut [u8] {
+    pub fn stage(&self) -> SharedBytes<'_> {
         debug_assert!(self.under_way < SLOTS);
-        let slot = self.region.next_slot();
-        self.region.buffer(slot)
+        self.region.buffer(self.region.next_slot())
     }
 
     /// Sends the request whose names or payload were staged; gives the slot that its reply will be in.
@@ -160,8 +160,8 @@ impl Channel {
     }
 
     /// The first `len` bytes of the reply's payload in `slot`, until that slot is used again.
-    pub fn payload(&mut self, slot: usize, len: usize) -> Option<&[u8]> {
-        self.region.buffer(slot).get(..len)
+    pub fn payload(&self, slot: usize, len: usize) -> Option<SharedBytes<'_>> {
+        (len <= SLOT_LEN).then(|| self.region.buffer(slot).first(len))
     }
 
     /// The descriptor that the server sent before its last reply; `None` if this process can have no more of them.

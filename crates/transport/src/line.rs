@@ -70,17 +70,16 @@ impl Line {
             }
         };
         let stage = channel.stage();
-        let (first, second) = stage.split_at_mut(names[0].len());
-        first.copy_from_slice(names[0]);
-        second[..names[1].len()].copy_from_slice(names[1]);
+        stage.copy_from(names[0]);
+        stage.after(names[0].len()).copy_from(names[1]);
         let slot = channel.send(request)?;
         let header = channel.wait(slot, timeout, manner)?;
         let len = header.payload_len as usize;
         let payload = channel.payload(slot, len).ok_or(SocketError::Closed)?;
         if header.errno != 0 {
-            return if len <= PATH_LEN_MAX { Ok((header, payload.into())) } else { Err(SocketError::Closed) };
+            return if len <= PATH_LEN_MAX { Ok((header, payload.to_vec().into())) } else { Err(SocketError::Closed) };
         }
-        reply.get_mut(..len).ok_or(SocketError::Closed)?.copy_from_slice(payload);
+        payload.copy_to(reply.get_mut(..len).ok_or(SocketError::Closed)?);
         Ok((header, Box::default()))
     }
 }

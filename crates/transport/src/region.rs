@@ -15,7 +15,7 @@
 //!
 //! A write's payload lies in the client's buffer until the server's policy has picked the request.
 //!
-//! Either side may be hostile or dying, so neither trusts a byte: the server copies headers, names and payloads once
+//! Either side may be hostile or dying, so neither trusts a byte: each copies headers, names and payloads once
 //! ([`SharedBytes`]) and uses the copies, and indexes by its own counters; the size cannot change under it because of
 //! the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
 
@@ -91,7 +91,7 @@ pub enum RegionError {
 struct Mapping(NonNull<u8>);
 
 // SAFETY: the mapping is valid for its whole life and belongs to no thread; all access goes through atomics,
-// volatile copies, shared bytes, or, on the client's side, buffers whose owner the slot states decide.
+// volatile copies, or shared bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -126,9 +126,10 @@ impl Mapping {
         self.word(slot_at(slot) + SLEEPING_IN_SLOT)
     }
 
-    fn buffer(&self, slot: usize) -> NonNull<u8> {
-        // SAFETY: `slot_at` checked the slot, so the buffer lies inside the mapping.
-        unsafe { self.0.add(BUFFERS_AT + (slot % SLOTS) * SLOT_LEN) }
+    fn shared(&self, slot: usize) -> SharedBytes<'_> {
+        // SAFETY: of one of the slots, so the buffer lies inside the mapping, which lives as long as `self`; and neither side has
+        // another way to it.
+        unsafe { SharedBytes::new(self.0.add(BUFFERS_AT + (slot % SLOTS) * SLOT_LEN), SLOT_LEN) }
     }
 
     fn request(&self, slot: usize) -> *mut RequestHeader {
@@ -180,11 +181,10 @@ impl ClientRegion {
         self.posted as usize % SLOTS
     }
 
-    /// The buffer of a slot that is not posted.
-    pub fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        // SAFETY: the buffer is inside the mapping; `&mut self` keeps this side from aliasing it, and the server
-        // touches it only between post and reply.
-        unsafe { std::slice::from_raw_parts_mut(self.map.buffer(slot).as_ptr(), SLOT_LEN) }
+    /// A slot's buffer. A server that keeps to the turns touches it between post and reply only, but one that does not may change
+    /// it at any moment, so it is copied from and to.
+    pub fn buffer(&self, slot: usize) -> SharedBytes<'_> {
+        self.map.shared(slot)
     }
 
     /// Posts `request` in [`Self::next_slot`]. True: the server sleeps and must be rung.
@@ -270,8 +270,7 @@ impl ServerRegion {
 
     /// A slot's buffer. The client may change it at any moment, so it is copied from and to.
     pub fn buffer(&self, slot: usize) -> SharedBytes<'_> {
-        // SAFETY: inside the mapping, which lives as long as `self`, and this side has no other way to them.
-        unsafe { SharedBytes::new(self.map.buffer(slot), SLOT_LEN) }
+        self.map.shared(slot)
     }
 
     /// A copy of the first `len` bytes of a slot's buffer: names, which must not change while they are walked.
@@ -344,7 +343,7 @@ mod tests {
     fn a_request_and_its_reply_cross() {
         let (mut client, server) = pair();
         let slot = client.next_slot();
-        client.buffer(slot)[..3].copy_from_slice(b"abc");
+        client.buffer(slot).copy_from(b"abc");
         let request = RequestHeader { path_len: 3, seq: 9, ..RequestHeader::new(Op::GetAttr, Ino::ROOT) };
         assert!(!client.post(&request), "the server is looking");
         let mut seen = 0;

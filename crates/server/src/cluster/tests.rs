@@ -74,7 +74,7 @@ fn control_messages_wait_for_no_arbiter() {
     let deadline = Deadline::after(patience);
     let mut channel = Channel::open(&server.addresses()[0], &Identity::default(), deadline).unwrap();
     let mut say = |kind| {
-        channel.stage()[0] = u8::MAX;
+        channel.stage().copy_from(&[u8::MAX]);
         let header = RequestHeader { valid: kind, offset: 2, len: 1, ..RequestHeader::new(Op::Peer, Ino::ROOT) };
         let slot = channel.send(&header).unwrap();
         channel.wait(slot, patience, Manner::default()).unwrap().errno

@@ -133,6 +133,10 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
         Some(dir) => Report::resumed("applications", dir, configuration)?,
         None => Report::new("applications", common, configuration)?,
     };
+    let scale = live::CAP.scale(workload::TARGETS);
+    if !report.remarks.contains(&scale) {
+        report.remarks.push(scale);
+    }
     let runs = report.dir().join("runs");
     std::fs::create_dir_all(&runs).with_context(|| format!("cannot create {}", runs.display()))?;
     let seeds = 1..=u64::from(common.repeat);

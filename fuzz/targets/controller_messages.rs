@@ -3,6 +3,7 @@
 
 #![no_main]
 
+use isonomia_cluster::peer;
 use isonomia_controller::{
     Allocation, Ask, Controller, Effect, Follower, Kept, Moment, Plan, Report, Settings, Term, Using,
 };
@@ -49,7 +50,11 @@ fuzz_target!(|input: Heard<'_>| {
         if controller.wake_at() <= now {
             controller.tick(Moment { now, wall: now }, &mut effects);
         }
-        match decode(3 + u32::from(kind % 7), bytes) {
+        let kind = 3 + u32::from(kind % 7);
+        let format = if (4..=6).contains(&kind) { isonomia_controller::FORMAT } else { peer::FORMAT };
+        // Now and then of another format.
+        let bytes = if later % 16 == 0 { bytes.to_vec() } else { [&[format], bytes].concat() };
+        match decode(kind, &bytes) {
             Some(Told::Ask(ask)) => {
                 assert_eq!(Ask::decode(&ask.encode()).as_ref(), Ok(&ask));
                 let _ = follower.ask(now, from, &ask);

@@ -43,7 +43,9 @@ fuzz_target!(|bytes: &[u8]| {
             let header = seals.opener.open_whole(header).expect("a tag of the server's");
             let reply = <ReplyHeader as zerocopy::FromBytes>::read_from_bytes(header).expect("a header");
             let len = reply.payload_len as usize;
-            let Some((payload, after)) = after.split_at_mut_checked(if len > 0 { len + TAG_LEN } else { 0 }) else { break };
+            let Some((payload, after)) = after.split_at_mut_checked(if len > 0 { len + TAG_LEN } else { 0 }) else {
+                break;
+            };
             if len > 0 {
                 seals.opener.open_whole(payload).expect("a tag of the server's");
             }

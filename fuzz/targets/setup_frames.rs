@@ -3,7 +3,8 @@
 #![no_main]
 
 use isonomia_proto::setup::{
-    self, Answer, Bound, CREDENTIAL_LEN_MAX, Challenge, Hello, Opening, SERVER_NAME_LEN_MAX, SETUP_HEADER_LEN, SETUP_LEN_MAX,
+    self, Answer, Bound, CREDENTIAL_LEN_MAX, Challenge, Hello, Opening, SERVER_NAME_LEN_MAX, SETUP_HEADER_LEN,
+    SETUP_LEN_MAX,
 };
 use libfuzzer_sys::fuzz_target;
 use serde::{Serialize, de::DeserializeOwned};

@@ -1,6 +1,7 @@
 """What is decided for all servers at once, while those who decide are killed."""
 
 import json
+import pathlib
 import random
 import socket
 import subprocess
@@ -16,14 +17,24 @@ SERVERS = 3
 # Of each target: so slow that a busy machine is fast enough beside it.
 BANDWIDTH = "8MiB/s"
 DECIDE_S = 2
-# etcd gives up a lease of two seconds after two to four, and servers ask it twice a second.
+# etcd gives up a lease of two seconds after two to four, and servers ask it four times a second.
 TAKEN_OVER_S = 2 * DECIDE_S + 4
 KILLS = 6
+# The longest time from one write to the next, and when the last one was done, go to a log of the program's own.
 WRITES = textwrap.dedent("""
-    import os, sys
+    import os, sys, time
     file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+    longest, last, logged = 0, time.monotonic(), 0
     while True:
         os.pwrite(file, bytes(int(sys.argv[2]) << 10), 0)
+        now = time.monotonic()
+        is_longer = now - last > longest
+        longest, last = max(longest, now - last), now
+        if len(sys.argv) > 3 and (is_longer or now > logged + 0.2):
+            logged = now
+            with open(sys.argv[3] + ".new", "w") as log:
+                log.write(f"{longest} {last}")
+            os.replace(sys.argv[3] + ".new", sys.argv[3])
 """)
 
 
@@ -92,7 +103,25 @@ class Controllers(Case):
         """Jobs that write to so many targets each, all from one."""
         for name, targets in jobs.items():
             path = f"{PREFIX}/v/{name}"
-            self.program(member, "python3", "-c", WRITES, path, str(64 * targets), job=name, timeout_s=300)
+            log = self.gap_log(name)
+            self.program(member, "python3", "-c", WRITES, path, str(64 * targets), log, job=name, timeout_s=300)
+
+    def gap_log(self, name):
+        """Where a program notes the longest time that it waited."""
+        if not hasattr(self, "gap_logs"):
+            directory = tempfile.TemporaryDirectory(prefix="isonomia-gaps-")
+            self.addCleanup(directory.cleanup)
+            self.gap_logs = pathlib.Path(directory.name)
+        return str(self.gap_logs / name.replace("/", "-"))
+
+    def longest_gaps_s(self):
+        """The longest time for which each program has waited for a write, one that goes on included, by its own log."""
+        found = {}
+        for log in sorted(self.gap_logs.iterdir()):
+            if log.suffix != ".new":
+                longest, last = map(float, log.read_text().split())
+                found[log.name] = max(longest, time.monotonic() - last)
+        return found
 
     def test_another_server_takes_over(self):
         self.needs("etcd")

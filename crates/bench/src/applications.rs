@@ -4,7 +4,7 @@
 //! Each application is a process that computes (sleeps) and then writes to its targets, two threads for each, with a barrier
 //! at the end of the phase ([`workload`]). The same applications are simulated request by request ([`simulated`]), with the arbiters and the
 //! controller that the servers have. What is looked at ([`table`]) is time in I/O beside that under `pofs`, where each target shares
-//! fairly by itself, in the layout in which an application goes on at the rate of its slowest target: the paper's baseline.
+//! fairly by itself, in the same layout: in that in which an application goes on at the rate of its slowest target it is the paper's baseline.
 //!
 //! A run of one policy in one seed takes as long as its applications, about a minute. What came of each is kept in a file, so that a
 //! table can be measured in several goes (`--resume`).
@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use table::Compared;
 use workload::{Application, Layout, draw};
 
-/// What all others are compared with, striped.
+/// What all others are compared with, each in its own layout; in the other one than the first's it is compared with that.
 const BASE: &str = "pofs";
 const FINISH: &str = "fair-finish{guarantee=0.2,sizes=history}";
 const COFLOW: &str = "coflow{guarantee=0.8,order=attained}";
@@ -133,6 +133,10 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
         Some(dir) => Report::resumed("applications", dir, configuration)?,
         None => Report::new("applications", common, configuration)?,
     };
+    let scale = live::CAP.scale(workload::TARGETS);
+    if !report.remarks.contains(&scale) {
+        report.remarks.push(scale);
+    }
     let runs = report.dir().join("runs");
     std::fs::create_dir_all(&runs).with_context(|| format!("cannot create {}", runs.display()))?;
     let seeds = 1..=u64::from(common.repeat);
@@ -185,14 +189,18 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
     done
 }
 
-/// The settings whose names these are; all if there is none. The baseline is always among them.
+/// The settings whose names these are; all if there is none. The baseline is always among them, and that of each layout which is.
 fn wanted(only: &[String]) -> Result<Vec<Setting>> {
     if let Some(unknown) = only.iter().find(|only| SETTINGS.iter().all(|setting| setting.name != only.as_str())) {
         bail!("{unknown:?} is no setting (allowed: {})", SETTINGS.map(|setting| setting.name).join("; "));
     }
     let is_wanted = |setting: &&Setting| only.is_empty() || only.iter().any(|only| setting.name == only.as_str());
-    let base = SETTINGS.iter().take(1);
-    Ok(base.chain(SETTINGS.iter().skip(1).filter(is_wanted)).copied().collect())
+    let layouts: Vec<Layout> = SETTINGS.iter().filter(is_wanted).map(|setting| setting.layout).collect();
+    let is_base = |at: usize, setting: &Setting| {
+        at == 0 || setting.name != "pofs again" && setting.policy == BASE && layouts.contains(&setting.layout)
+    };
+    let chosen = SETTINGS.iter().enumerate().filter(|(at, setting)| is_base(*at, setting) || is_wanted(setting));
+    Ok(chosen.map(|(_, setting)| *setting).collect())
 }
 
 fn file_name(seed: u64, setting: &Setting) -> String {
@@ -269,6 +277,7 @@ mod tests {
             Ok(wanted(&only)?.iter().map(|setting| setting.name).collect())
         };
         assert_eq!(names(&["gift"]).unwrap(), ["pofs", "gift"]);
+        assert_eq!(names(&["gift, apart"]).unwrap(), ["pofs", "pofs, apart", "gift, apart"]);
         assert_eq!(names(&[]).unwrap().len(), SETTINGS.len());
         let error = names(&["gft"]).unwrap_err().to_string();
         assert!(error.contains("\"gft\"") && error.contains("gift, apart"), "{error}");

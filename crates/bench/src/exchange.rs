@@ -13,7 +13,7 @@ use crate::arguments::ExchangeOptions;
 use crate::clock::now_ns;
 use crate::crew::{Crew, start_ns};
 use crate::report::{Must, Report, Row, keep};
-use crate::server::{Cap, ServerOptions, ServerProcess};
+use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
 use crate::session::Session;
 use crate::slices;
 use crate::statistics::deviation;
@@ -30,10 +30,10 @@ const JOBS: usize = 3;
 /// Name, nodes, share due, and the servers that its files are on.
 const TABLE: [(&str, u32, f64, &[u16]); JOBS] =
     [("16 nodes", 16, 0.5, &[1, 2]), ("8 nodes", 8, 0.25, &[1]), ("8 others", 8, 0.25, &[2])];
-/// Of each server: a request takes a quarter of a millisecond.
-const CAP: Cap = Cap { bandwidth: "16MiB/s", per_op: "0" };
-const BLOCK_BYTES: u64 = 4 << 10;
-const FILE_BYTES: u64 = 256 << 10;
+/// Of each server, as of one of GIFT's targets: a request takes a quarter of a millisecond.
+const CAP: Cap = Cap { bandwidth: GIFT_BANDWIDTH, per_op: "0" };
+const BLOCK_BYTES: u64 = 24 << 10;
+const FILE_BYTES: u64 = 10 * BLOCK_BYTES;
 /// Of a job on each of its servers, with one request under way each.
 const PROCESSES: u32 = 4;
 /// Shares are asked to be as near as this to what is due, relative to it.

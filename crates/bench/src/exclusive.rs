@@ -9,7 +9,7 @@
 use crate::arguments::ExclusiveOptions;
 use crate::crew::{Crew, start_ns};
 use crate::report::{Must, Report, Row};
-use crate::server::{Cap, ServerOptions, ServerProcess};
+use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
 use crate::session::Session;
 use crate::task::{Operation, Task, Turns};
 use crate::way::{Identity, Way};
@@ -29,8 +29,8 @@ const TIME_SCALE: f64 = 100.0;
 const ITERATION_SCALE: u32 = 10;
 const QUICK_ITERATION_SCALE: u32 = 25;
 const JITTER: f64 = 0.05;
-const CAP: Cap = Cap { bandwidth: "100MiB/s", per_op: "0" };
-const BANDWIDTH: u64 = 100 << 20;
+const CAP: Cap = Cap { bandwidth: GIFT_BANDWIDTH, per_op: "0" };
+const BANDWIDTH: u64 = 102_000_000;
 /// Nobody takes longer than so many times the time that he takes alone: there are five of them.
 const STRETCH_MAX: u64 = 20;
 

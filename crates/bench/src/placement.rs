@@ -84,6 +84,7 @@ pub fn run(options: &PlacementOptions) -> Result<()> {
         server_workers: common.workers,
     };
     let mut report = Report::new("placement", common, configuration)?;
+    report.remarks.push(CAP.scale(usize::from(SERVERS * TARGETS_EACH)));
     let mut measured: Vec<Vec<Outcome>> = WAYS.iter().map(|_| Vec::new()).collect();
     let options = ServerOptions {
         cap: Some(CAP),

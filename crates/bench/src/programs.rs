@@ -8,7 +8,7 @@ use crate::arguments::ProgramsOptions;
 use crate::clock::now_ns;
 use crate::crew::{Crew, start_ns};
 use crate::report::{Must, Report, Row, keep};
-use crate::server::{Cap, ServerOptions, ServerProcess};
+use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
 use crate::session::{Session, start};
 use crate::task::{Direction, FileState, Log, Operation, Order, Task, Transfer};
 use crate::way::{Identity, PREFIX, Way, preloaded};
@@ -21,7 +21,8 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-const CAP: Cap = Cap { bandwidth: "32MiB/s", per_op: "100us" };
+/// As one of GIFT's targets.
+const CAP: Cap = Cap { bandwidth: GIFT_BANDWIDTH, per_op: "100us" };
 /// Of each program's job; that in the background has one.
 const NODES: u32 = 16;
 /// Processes in the background, with one request under way each, and what that is: small, for a program that has one small request under

@@ -69,6 +69,22 @@ pub struct Cap {
     pub per_op: &'static str,
 }
 
+/// That of a storage target in GIFT's evaluation.
+pub const GIFT_BANDWIDTH: &str = "102MB/s";
+
+impl Cap {
+    /// What a report says of a cap that is not GIFT's: `targets` of them at that are more than two cores carry.
+    pub fn scale(self, targets: usize) -> String {
+        let per_s = |text: &str| isonomia_units::text::parse_rate(text).map_or(0.0, |rate| rate.bytes_per_s() as f64);
+        let part = per_s(self.bandwidth) / per_s(GIFT_BANDWIDTH);
+        format!(
+            "{targets} targets of {} each, {part:.2} of GIFT's {GIFT_BANDWIDTH}: shares and ratios of times do not depend on it, \
+             throughput does",
+            self.bandwidth
+        )
+    }
+}
+
 /// A running server, or several that are one file system.
 pub struct ServerProcess {
     children: Vec<Child>,

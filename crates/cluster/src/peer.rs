@@ -18,7 +18,7 @@ use isonomia_units::{ServerId, VolumeId};
 use serde::{Deserialize, Serialize};
 
 /// The first byte of every message.
-pub const FORMAT: u8 = 3;
+pub const FORMAT: u8 = 4;
 /// A longer message is none.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 16;
 

@@ -6,7 +6,7 @@
 //! processor time, beside what it may take, and the bytes of one decision.
 
 use isonomia_controller::{
-    Allocation, Controller, Decision, Effect, Follower, Kept, Plan, Report, ReportedJob, Settings, Term, Using,
+    Allocation, Controller, Decision, Effect, Follower, Kept, Moment, Plan, Report, ReportedJob, Settings, Term, Using,
 };
 use isonomia_policy::PolicySpec;
 use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
@@ -51,6 +51,7 @@ fn main() {
     let (mut took_us, mut bytes) = (Vec::new(), Vec::new());
     for round in 1..=DECISIONS as u64 {
         let now = Nanos(interval.0 * (round - 1));
+        let at = Moment { now, wall: now };
         let mut using: BTreeMap<ServerId, Vec<Using>> = BTreeMap::new();
         for (info, at) in apps.values() {
             for at in at.chunk_by(|one, other| one / TARGETS_EACH == other / TARGETS_EACH) {
@@ -69,9 +70,9 @@ fn main() {
         let mut effects = Vec::new();
         for (server, bytes) in &reports {
             let report = Report::decode(bytes).expect("it was encoded");
-            controller.report(now, *server, report, &mut effects).expect("it follows the one before");
+            controller.report(at, *server, report, &mut effects).expect("it follows the one before");
         }
-        controller.tick(now, now, &mut effects);
+        controller.tick(at, &mut effects);
         let mut took = processor_us() - begin;
         let mut sent = reports.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         let asked = effects.extract_if(.., |effect| matches!(effect, Effect::Ask { .. })).collect::<Vec<_>>();
@@ -87,7 +88,7 @@ fn main() {
         let begin = processor_us();
         for (server, bytes) in &answers {
             let report = Report::decode(bytes).expect("it was encoded");
-            controller.report(now, *server, report, &mut effects).expect("it was asked for");
+            controller.report(at, *server, report, &mut effects).expect("it was asked for");
         }
         let told: Vec<(ServerId, Vec<u8>)> = effects
             .into_iter()

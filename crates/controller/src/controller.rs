@@ -13,12 +13,28 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const TIMEOUT: Nanos = Nanos::from_secs(1);
 /// With fewer reports, of those servers that were asked, there is no decision (GIFT §3.5).
 pub const QUORUM_PERCENT: usize = 80;
-/// Who was silent in so many rounds is not waited for, and counts no more, until he reports.
+/// Who was silent in so many rounds is not waited for any longer than the part of a time-out that [`Controller::tick`] gives, and counts no
+/// more, until he reports. If jobs did I/O there, he is asked in every round all the same.
 pub const ABSENT_AFTER: u32 = 3;
+/// Where what servers say calls for another order, rounds follow each other no sooner than this.
+const SOONEST: Nanos = Nanos::from_millis(50);
+/// Such a part of a time-out,
+const GRACE_PER_TIMEOUT: u64 = 4;
+/// and of an interval.
+const GRACE_PER_INTERVAL: u64 = 8;
 /// Who is silent, or has jobs, is asked again after this time at the latest.
 pub const CHECK_EVERY: Nanos = Nanos::from_secs(60);
 /// Who has no jobs, and reports when one begins, is asked again after this time.
 pub const IDLE_CHECK_EVERY: Nanos = Nanos::from_secs(300);
+
+/// When something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// By a clock that time is counted by, and that is never set.
+    pub now: Nanos,
+    /// In nanoseconds since 1970, which only what is shown to people goes by.
+    pub wall: Nanos,
+}
 
 /// How a controller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +136,8 @@ pub struct Controller {
     round: u64,
     version: u64,
     next_at: Nanos,
+    /// When the last round began.
+    begun_at: Nanos,
     collecting: Option<Collecting>,
     /// The last round ended with a decision.
     has_decided: bool,
@@ -134,6 +152,8 @@ struct Member {
     missed: u32,
     /// When it is asked in any case.
     check_at: Nanos,
+    /// The last round in which it was asked; 0 for none.
+    asked: u64,
     /// The last round in which it answered; 0 for none.
     answered: u64,
     /// The last round in which what it holds was renewed, or it was told something else.
@@ -149,6 +169,8 @@ struct Member {
 #[derive(Debug)]
 struct Collecting {
     until: Nanos,
+    /// Until then those are waited for, too, who are absent.
+    grace_until: Nanos,
     /// Those who are waited for.
     awaited: BTreeSet<ServerId>,
     /// Those who may report: some are not waited for.
@@ -166,6 +188,7 @@ impl Controller {
             round: 0,
             version: 0,
             next_at: now,
+            begun_at: now,
             collecting: None,
             has_decided: false,
             counts: Counts::default(),
@@ -197,6 +220,7 @@ impl Controller {
                 is_busy: false,
                 missed: 0,
                 check_at: now,
+                asked: 0,
                 answered: 0,
                 renewed: 0,
                 has_reported: false,
@@ -230,23 +254,27 @@ impl Controller {
 
     /// When [`Self::tick`] is to be called.
     pub fn wake_at(&self) -> Nanos {
-        self.collecting.as_ref().map_or(self.next_at, |collecting| collecting.until)
+        self.collecting.as_ref().map_or(self.next_at, Collecting::ends_at)
     }
 
-    /// Does what is due: begins a round, or ends one in which not all have reported. `wall` is the time in nanoseconds since
-    /// 1970, which regret periods end by.
-    pub fn tick(&mut self, now: Nanos, wall: Nanos, effects: &mut Vec<Effect>) {
-        if self.collecting.as_ref().is_some_and(|collecting| collecting.until <= now) {
-            self.end_round(wall, effects);
+    /// Does what is due: begins a round, or ends one in which not all have reported. Who was silent for long, and is asked whether he is
+    /// there again, is waited for a quarter of a time-out, or an eighth of an interval if that is less.
+    pub fn tick(&mut self, at: Moment, effects: &mut Vec<Effect>) {
+        if self.collecting.as_ref().is_some_and(|collecting| collecting.ends_at() <= at.now) {
+            self.end_round(at, effects);
         }
-        if self.collecting.is_none() && self.next_at <= now {
-            self.begin_round(now, wall, effects);
+        if self.collecting.is_none() && self.next_at <= at.now {
+            self.begin_round(at, effects);
         }
     }
 
-    fn begin_round(&mut self, now: Nanos, wall: Nanos, effects: &mut Vec<Effect>) {
+    fn begin_round(&mut self, at: Moment, effects: &mut Vec<Effect>) {
+        let now = at.now;
+        // By when it was due, and not by when it was noticed: else who is to be asked in the next round might be so in the one after.
+        let due_at = self.next_at;
         // Those that were missed are not made up for.
         self.next_at = (self.next_at + self.settings.interval).max(now);
+        self.begun_at = now;
         self.round += 1;
         self.counts.rounds += 1;
         let (term, round, is_pulled) = (self.settings.term, self.round, self.plan.is_pulled());
@@ -255,7 +283,7 @@ impl Controller {
         for (to, member) in &mut self.members {
             let is_wanted = is_pulled || member.missed > 0 || member.standing.is_none();
             let is_near = member.answered > 0 && round - member.answered <= u64::from(ROUNDS_AHEAD_MAX);
-            if !(member.is_busy && !member.is_absent() && is_wanted || member.check_at <= now) {
+            if !(member.is_busy && is_wanted || member.check_at <= now) {
                 // Far less than a question and its answer, so that who is cut off soon shares fairly.
                 // Of who did not answer it is not known whether he still is one to whom it applies.
                 let is_heard = member.is_busy && member.missed == 0 && is_near;
@@ -266,8 +294,9 @@ impl Controller {
                 continue;
             }
             let next = if member.is_absent() { CHECK_EVERY } else { IDLE_CHECK_EVERY };
-            member.check_at = now + if member.is_busy { asked_every } else { next };
+            member.check_at = due_at + if member.is_busy { asked_every } else { next };
             asked.insert(*to);
+            member.asked = round;
             if !member.is_absent() {
                 awaited.insert(*to);
             }
@@ -282,8 +311,15 @@ impl Controller {
             };
             effects.push(Effect::Ask { to: *to, ask });
         }
-        self.collecting = Some(Collecting { until: now + TIMEOUT, awaited, asked, reported: BTreeSet::new() });
-        self.end_if_complete(wall, effects);
+        let grace = Nanos(TIMEOUT.0 / GRACE_PER_TIMEOUT).min(Nanos(self.settings.interval.0 / GRACE_PER_INTERVAL));
+        let (until, grace_until) = (now + TIMEOUT, now + grace);
+        self.collecting = Some(Collecting { until, grace_until, awaited, asked, reported: BTreeSet::new() });
+        self.end_if_complete(at, effects);
+    }
+
+    /// When who has jobs is asked again that is heard or told something in this interval.
+    fn busy_check_at(&self) -> Nanos {
+        self.next_at.since(self.settings.interval) + self.asked_every()
     }
 
     fn asked_every(&self) -> Nanos {
@@ -296,13 +332,13 @@ impl Controller {
     /// It is too late, or was not asked for.
     pub fn report(
         &mut self,
-        wall: Nanos,
+        at: Moment,
         from: ServerId,
         report: Report,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refused> {
         let (own, known) = (self.settings.term, self.round);
-        let busy_check_at = self.next_at + self.asked_every();
+        let busy_check_at = self.busy_check_at();
         let Some(member) = self.members.get_mut(&from) else { return Err(Refused::Another { known: from }) };
         let (is_own, round, told) = match &report {
             Report::Same { tag, round, .. } => (*tag == own.tag() && *round == known as u8, known, u64::from(*round)),
@@ -329,34 +365,35 @@ impl Controller {
                 member.hear(&report);
                 member.has_reported = true;
                 member.check_at = member.check_at.min(busy_check_at);
+                if self.plan.is_pulled() {
+                    // A phase has begun or ended: the order is another one.
+                    self.next_at = self.next_at.min(at.now.max(self.begun_at + SOONEST));
+                }
             }
             return Ok(());
         }
-        let collecting = self.collecting.as_mut().filter(|collecting| collecting.asked.contains(&from));
-        let Some(collecting) = collecting.filter(|_| is_own && round == known) else {
-            return Err(Refused::Replayed { told, known });
-        };
-        if !collecting.reported.insert(from) {
+        if !is_own || round != known || member.asked != round || member.answered == round {
             return Err(Refused::Replayed { told, known });
         }
+        // One that comes when the round has ended counts from the next one on.
+        self.collecting.iter_mut().for_each(|collecting| _ = collecting.reported.insert(from));
         (member.answered, member.missed) = (round, 0);
         member.hear(&report);
         if member.is_busy {
             // It may have been asked as one without jobs.
             member.check_at = member.check_at.min(busy_check_at);
         }
-        self.end_if_complete(wall, effects);
+        self.end_if_complete(at, effects);
         Ok(())
     }
 
-    fn end_if_complete(&mut self, wall: Nanos, effects: &mut Vec<Effect>) {
-        let is_complete = |collecting: &Collecting| collecting.awaited.is_subset(&collecting.reported);
-        if self.collecting.as_ref().is_some_and(is_complete) {
-            self.end_round(wall, effects);
+    fn end_if_complete(&mut self, at: Moment, effects: &mut Vec<Effect>) {
+        if self.collecting.as_ref().is_some_and(|collecting| collecting.ends_at() <= at.now) {
+            self.end_round(at, effects);
         }
     }
 
-    fn end_round(&mut self, wall: Nanos, effects: &mut Vec<Effect>) {
+    fn end_round(&mut self, at: Moment, effects: &mut Vec<Effect>) {
         let Some(Collecting { awaited, asked, reported, .. }) = self.collecting.take() else { return };
         let check_at = self.next_at + CHECK_EVERY;
         for server in asked.difference(&reported) {
@@ -373,12 +410,17 @@ impl Controller {
         let (heard, of) = (counted().filter(|(_, member)| member.missed == 0).count(), counted().count());
         if heard * 100 < of * QUORUM_PERCENT {
             self.counts.without_quorum += 1;
+            let is_strange = |server: &ServerId| self.members.get(server).is_some_and(Member::is_strange);
+            if asked.iter().any(is_strange) {
+                // Whoever begins, after one that is gone perhaps, finds out at once who is there and who is not.
+                self.next_at = at.now;
+            }
             effects.push(Effect::NoQuorum { reported: heard, of });
             return;
         }
         let known = self.members.iter().filter(|(_, member)| member.missed == 0);
         let known = known.filter_map(|(server, member)| Some((*server, member.standing.as_ref()?))).collect();
-        let decided = match self.plan.decide(wall, &known) {
+        let decided = match self.plan.decide(at, &known) {
             Ok(decided) => decided,
             Err(error) => {
                 self.counts.failed += 1;
@@ -402,7 +444,7 @@ impl Controller {
         let renewed_every = renewed_every(self.settings.interval, self.plan.is_pulled());
         let valid_ms = (validity(renewed_every).0 / 1_000_000) as u32;
         let (term, version) = (self.settings.term, self.version);
-        let check_at = self.next_at + self.asked_every();
+        let check_at = self.busy_check_at();
         for (to, given) in given {
             let Some(member) = self.members.get_mut(&to) else { continue };
             let has_reported = std::mem::take(&mut member.has_reported);
@@ -422,7 +464,25 @@ impl Controller {
     }
 }
 
+impl Collecting {
+    /// When the round ends, if nobody else reports.
+    fn ends_at(&self) -> Nanos {
+        if self.asked.is_subset(&self.reported) {
+            Nanos::ZERO
+        } else if self.awaited.is_subset(&self.reported) {
+            self.grace_until
+        } else {
+            self.until
+        }
+    }
+}
+
 impl Member {
+    /// Nothing has been heard of it, and it may still be there.
+    fn is_strange(&self) -> bool {
+        self.answered == 0 && self.missed == 1
+    }
+
     fn is_absent(&self) -> bool {
         self.missed >= ABSENT_AFTER
     }

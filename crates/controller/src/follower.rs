@@ -180,12 +180,15 @@ impl Follower {
 
     /// What is to be said of `using` without having been asked, if anything is, under a policy that is decided every `interval`
     /// (`is_pulled`: [`Plan::is_pulled`](crate::Plan::is_pulled)): what has changed, or, if the controller seems to know nothing of
-    /// this server, that there are jobs.
+    /// this server, that there are jobs. How far phases have come is asked for; that one has begun or ended is said.
     pub fn look(&mut self, now: Nanos, interval: Nanos, is_pulled: bool, using: &[Using]) -> Option<Report> {
         let is_after = |at: Option<Nanos>, time: Nanos| at.is_none_or(|at| now.since(at) >= time);
         let silence_max = validity(renewed_every(interval, is_pulled));
         let is_forgotten = !using.is_empty() && is_after(self.heard_at, silence_max);
-        let has_news = !is_pulled && self.reporter.has_news(self.term, using);
+        let has_news = match is_pulled {
+            true => self.reporter.has_other_phases(self.term, using),
+            false => self.reporter.has_news(self.term, using),
+        };
         let is_due = has_news && is_after(self.reported_at, Nanos(interval.0 / REPORTS_PER_INTERVAL))
             || is_forgotten && is_after(self.reported_at, interval.min(TIMEOUT));
         is_due.then(|| self.report(now, using))
@@ -310,6 +313,27 @@ mod tests {
         }
         assert_eq!(follower.ask(now, IO2, &next(5)), Err(Refused::Unheard));
         assert_eq!(follower.ask(now, IO1, &Ask::Next { tag: term(6).tag(), round: 5 }), Err(Refused::Unheard));
+    }
+
+    #[test]
+    fn a_phase_that_begins_or_ends_is_told_of_and_not_how_far_it_has_come() {
+        let (mut follower, interval) = (Follower::default(), Nanos::from_millis(500));
+        let at = |ms| Nanos::from_secs(1) + Nanos::from_millis(ms);
+        let using = |phases: &[(&str, u64)]| {
+            let one = |&(name, elapsed_ms): &(&str, u64)| {
+                let progress = crate::message::Progress { attained_ms: elapsed_ms / 2, elapsed_ms, remaining_ms: None };
+                let job = ReportedJob::from(&JobInfo::new(name, "ada", "astro"));
+                Using { job, at: vec![(TargetId(3), Some(progress))] }
+            };
+            phases.iter().map(one).collect::<Vec<_>>()
+        };
+        follower.ask(at(0), IO1, &ask(5, 1, false)).unwrap();
+        let _ = follower.answer(&using(&[("a", 100)]));
+        let mut told = |ms, phases: &[(&str, u64)]| follower.look(at(ms), interval, true, &using(phases)).is_some();
+        assert!(!told(200, &[("a", 300)]), "it has only come further");
+        assert!(told(300, &[("a", 400), ("b", 0)]) && !told(500, &[("a", 600), ("b", 200)]));
+        assert!(told(700, &[("a", 0), ("b", 400)]), "another phase");
+        assert!(told(900, &[("b", 600)]) && !told(1_100, &[("b", 800)]), "one less");
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! | `COUPONS/s` | what concerns all accounts |
 //! | `COUPONS/t` | the term of the last controller that had it: of two copies of a ledger the one of the later term holds |
 //!
-//! A value is one byte of format and then what `postcard` writes. Changes that are given together are to be stored together,
+//! A value is one byte of format and then what `postcard` writes. Records of the format before are read, too, and written in the present one
+//! as they change. Changes that are given together are to be stored together,
 //! and before what was decided with them is sent.
 
 use crate::message::Term;
@@ -25,7 +26,9 @@ const PERIOD: &[u8] = b"COUPONS/p/";
 const SYSTEM: &[u8] = b"COUPONS/s";
 const TERM: &[u8] = b"COUPONS/t";
 /// The first byte of every value.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// Its records mean the same, but that of all accounts said by the time of day when the regret period ends.
+const FORMAT_BEFORE: u8 = 1;
 /// Regret periods that are remembered; the oldest is forgotten first.
 const PERIODS_KEPT: usize = 1_000;
 /// Payments in one record at most, so that no record is too long for a store.
@@ -116,7 +119,12 @@ impl Kept {
             } else if key.starts_with(PERIOD) {
                 pages.insert(key.to_vec(), decode(key, value)?);
             } else if key == SYSTEM {
-                kept.system = Some(decode(key, value)?);
+                let mut system: SystemRecord = decode(key, value)?;
+                if value.first() == Some(&FORMAT_BEFORE) {
+                    // By whose clock is not known: the period begins anew, with all coupons.
+                    system.period_left_ns = None;
+                }
+                kept.system = Some(system);
             } else if key == TERM {
                 kept.term = Some(decode(key, value)?);
             } else if key.starts_with(PREFIX) {
@@ -201,7 +209,7 @@ pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
 pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, BadKept> {
     let key = || key.escape_ascii().to_string();
     match value.split_first() {
-        Some((&FORMAT, body)) => match postcard::take_from_bytes(body) {
+        Some((&(FORMAT | FORMAT_BEFORE), body)) => match postcard::take_from_bytes(body) {
             Ok((value, [])) => Ok(value),
             _ => Err(BadKept::Malformed(key())),
         },
@@ -225,7 +233,7 @@ mod tests {
         let record = AccountRecord { issued: 9, redeemed: 9, regret: u128::MAX, ..AccountRecord::default() };
         let account = AccountKept { record, user: "ada".into(), group: "astro".into() };
         kept.set_account("user=ada job=lammps".into(), account, &mut changes);
-        kept.set_system(SystemRecord { first: 3, ..SystemRecord::default() }, &mut changes);
+        kept.set_system(SystemRecord { first: 3, period_left_ns: Some(5), ..SystemRecord::default() }, &mut changes);
         let payment = |at: usize| Payment { coupons: at as u64, ..Payment::default() };
         let payments = |count: usize| (0..count).map(payment).collect::<Vec<_>>();
         // The first and the last take several records; the first is forgotten.
@@ -247,8 +255,14 @@ mod tests {
         let refused = read(&newer).unwrap_err().to_string();
         assert_eq!(
             refused,
-            "record COUPONS/a/user=ada job=lammps of the ledger has format Some(2): this program knows 1"
+            "record COUPONS/a/user=ada job=lammps of the ledger has format Some(3): this program knows 2"
         );
+        // A ledger of the format before loses no coupon.
+        let mut older = records.clone();
+        older.iter_mut().for_each(|(_, value)| value.as_mut().unwrap()[0] = FORMAT_BEFORE);
+        let mut migrated = kept.clone();
+        migrated.system.iter_mut().for_each(|system| system.period_left_ns = None);
+        assert_eq!(read(&older).unwrap(), migrated);
         let mut cut = records;
         cut[0].1.as_mut().unwrap().pop();
         assert!(matches!(read(&cut), Err(BadKept::Malformed(_))));

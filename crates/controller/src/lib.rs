@@ -30,18 +30,20 @@ mod controller;
 mod follower;
 pub mod journal;
 mod kept;
+mod lease;
 mod local;
 mod message;
 mod plan;
 mod standing;
 
 pub use controller::{
-    ABSENT_AFTER, CHECK_EVERY, Controller, Counts, Effect, IDLE_CHECK_EVERY, QUORUM_PERCENT, Reached, Settings,
+    ABSENT_AFTER, CHECK_EVERY, Controller, Counts, Effect, IDLE_CHECK_EVERY, Moment, QUORUM_PERCENT, Reached, Settings,
     TIMEOUT, renewed_every, validity,
 };
 pub use follower::{Decision, Follower, Refused, Wanted};
 pub use kept::{AccountKept, BadKept, Change, Kept, PREFIX, PaidPeriod, Payment};
-pub use local::{KnownJobs, look_every, parts, places};
+pub use lease::{FLOOR, lease_looked_at_every, lease_s};
+pub use local::{KnownJobs, LOOK_FOR_PHASES_EVERY, look_every, metadata_parts, parts, places};
 pub use message::{
     Allocation, Ask, BadMessage, Changes, Content, FORMAT, JOBS_MAX, JobKey, MESSAGE_LEN_MAX, PARTS_PER_TARGET,
     Progress, ROWS_MAX, Rate, Report, ReportedJob, Row, Term,

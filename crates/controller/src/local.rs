@@ -24,6 +24,9 @@ pub fn look_every(interval: Nanos) -> Nanos {
     Nanos(interval.0 / 2).clamp(LOOK_MIN, LOOK_MAX)
 }
 
+/// How often it looks whether phases have begun or ended, under a policy that goes by that.
+pub const LOOK_FOR_PHASES_EVERY: Nanos = LOOK_MIN;
+
 impl Using {
     /// Which of a server's jobs used which of its targets, by what they had of them. `targets` are those of `own`, in its order: the
     /// number of each in the whole system (one without is left out), and how far the phases of its jobs have come, if the
@@ -82,6 +85,17 @@ pub fn parts<'a>(
     parts
 }
 
+/// What the arbiter of a server's metadata service is told, when those of its targets are told `parts`: of the service each job has what it
+/// has of a target that it uses, in the mean. So whoever is throttled on the targets is so in what it opens and creates.
+pub fn metadata_parts(parts: &BTreeMap<TargetId, Vec<(JobId, f64)>>) -> Vec<(JobId, f64)> {
+    let mut sums: BTreeMap<JobId, (f64, f64)> = BTreeMap::new();
+    for (job, part) in parts.values().flatten() {
+        let (sum, count) = sums.entry(*job).or_default();
+        (*sum, *count) = (*sum + part, *count + 1.0);
+    }
+    sums.into_iter().map(|(job, (sum, count))| (job, sum / count)).collect()
+}
+
 /// The places of a server's jobs in an order of all ([`isonomia_policy::Arbiter::set_rank`]).
 pub fn places<'a>(order: impl IntoIterator<Item = (&'a JobKey, u32)>, known: &KnownJobs) -> BTreeMap<JobId, u32> {
     let of = |(job, rank): (&JobKey, u32)| known.get(job).into_iter().flatten().map(move |id| (*id, rank));
@@ -114,6 +128,10 @@ mod tests {
         let target = TargetId(7);
         let parts = parts([(&a, target, 600_000), (&b, target, 0), (&stranger, target, 400_000)], &known);
         assert_eq!(parts[&target], [(JobId(1), 300_000.0), (JobId(2), 300_000.0), (JobId(3), 10_000.0)]);
+        let (other, half) = (TargetId(8), f64::from(PARTS_PER_TARGET / 2));
+        let more = parts.into_iter().chain([(other, vec![(JobId(1), half), (JobId(4), half)])]).collect();
+        let of_metadata = [(JobId(1), 400_000.0), (JobId(2), 300_000.0), (JobId(3), 10_000.0), (JobId(4), 500_000.0)];
+        assert_eq!(metadata_parts(&more), of_metadata, "those of the targets in the mean, whoever uses how many");
         assert_eq!(places([(&b, 4), (&stranger, 1)], &known), BTreeMap::from([(JobId(3), 4)]));
     }
 }

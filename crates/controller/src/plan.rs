@@ -6,6 +6,7 @@ mod names;
 
 pub use accounts::ACCOUNTS_PER_USER_MAX;
 
+use crate::controller::Moment;
 use crate::kept::{AccountKept, Change, Kept, Payment};
 use crate::message::{JOBS_MAX, PARTS_PER_TARGET, Progress as Told, ROWS_MAX, Rate};
 use crate::standing::Standing;
@@ -24,7 +25,8 @@ use names::{Indices, Names};
 
 /// Applications whose runs are counted; when there are more, counting begins anew.
 const RUNS_KEPT: usize = 65_536;
-/// An order is computed so often at least.
+/// An order is computed so often at least, and at once when a phase has begun or ended: how far those have come that go on is known no
+/// better by that.
 const ORDER_EVERY: Nanos = Nanos::from_millis(500);
 /// Schemes that go by time ask for a bandwidth. Those that a controller decides do not.
 const UNIT: ByteRate = match ByteRate::new(1) {
@@ -215,11 +217,11 @@ impl Plan {
         account(&self.identity, info)
     }
 
-    /// One decision at `wall`, nanoseconds since 1970 that only the end of a regret period goes by.
+    /// One decision.
     ///
     /// # Errors
     /// It cannot be decided about; then nothing has changed.
-    pub fn decide(&mut self, wall: Nanos, standing: &BTreeMap<ServerId, &Standing>) -> Result<Decided, PlanError> {
+    pub fn decide(&mut self, at: Moment, standing: &BTreeMap<ServerId, &Standing>) -> Result<Decided, PlanError> {
         self.joined.join(standing, |info| account(&self.identity, info));
         self.count_runs();
         let mut decided = Decided { jobs: self.joined.len(), ..Decided::default() };
@@ -229,9 +231,9 @@ impl Plan {
         }
         let (problem, indices) = self.problem()?;
         if let By::Rates(Scheme::Gift(gift)) = &mut self.by {
-            let paid = gift.assess(wall);
+            let paid = gift.assess(at.now);
             if !paid.is_empty() {
-                self.pay(wall, paid, &mut decided.changes);
+                self.pay(at.wall, paid, &mut decided.changes);
             }
         }
         if self.joined.len() == 0 {
@@ -239,7 +241,7 @@ impl Plan {
             return Ok(decided);
         }
         let By::Rates(scheme) = &mut self.by else { return Ok(decided) };
-        let allocation = scheme.allocate(wall, &problem);
+        let allocation = scheme.allocate(at.now, &problem);
         // What was paid is kept even if the scheme fails now.
         self.keep_changes(&mut decided.changes);
         let allocation = match allocation {
@@ -440,7 +442,9 @@ pub(super) mod tests {
 
     pub(super) fn decided(plan: &mut Plan, at_s: u64, standing: &[Standing; 2]) -> Decided {
         let standing = [ServerId(1), ServerId(2)].into_iter().zip(standing).collect();
-        plan.decide(Nanos::from_secs(at_s), &standing).unwrap()
+        let now = Nanos::from_secs(at_s);
+        // Clocks that people look at may show anything.
+        plan.decide(Moment { now, wall: now + Nanos::from_secs(7_000) }, &standing).unwrap()
     }
 
     #[test]
@@ -481,6 +485,31 @@ pub(super) mod tests {
         assert_eq!(account("gift", &JobInfo { title: None, ..info.clone() }), "user=ada job=71");
     }
 
+    /// Each run of an application is another job; what the first is owed, the second has.
+    #[test]
+    fn a_later_run_redeems_the_coupons_of_an_earlier_one() {
+        let run = |rows: &[(&str, &str, u16)]| {
+            let using = |&(job, title, target): &(&str, &str, u16)| crate::Using {
+                job: ReportedJob::from(&JobInfo { title: Some(title.into()), ..JobInfo::new(job, "ada", "astro") }),
+                at: vec![(TargetId(target), None)],
+            };
+            Standing::of(&rows.iter().map(using).collect::<Vec<_>>())
+        };
+        let mut plan = plan("gift{throttle=0.3}");
+        let first = [run(&[("71", "lammps", 0), ("8", "wide", 0)]), run(&[("8", "wide", 16)])];
+        let issued = decided(&mut plan, 1, &first).issued;
+        assert_eq!(plan.kept().accounts["user=ada job=lammps"].record.issued, issued.0);
+        // The first run is over, and the controller has been another one since.
+        let mut plan = Plan::new(&"gift{throttle=0.3}".parse().unwrap(), Nanos::from_secs(10), plan.kept().clone());
+        let plan = plan.as_mut().unwrap().as_mut().unwrap();
+        let others = [("9", "wider", 16), ("10", "e", 16), ("11", "f", 16)];
+        let second = [run(&[("72", "lammps", 0), ("9", "wider", 0)]), run(&others)];
+        let then = decided(plan, 2, &second);
+        assert!(issued > Coupons(0) && then.redeemed == issued, "{issued:?} {:?}", then.redeemed);
+        let stranger = [run(&[("73", "gromacs", 0), ("9", "wider", 0)]), run(&others)];
+        assert_eq!(decided(plan, 3, &stranger).redeemed, Coupons(0));
+    }
+
     /// A period that is over is paid, and never more than the budget.
     #[test]
     fn what_is_not_redeemed_is_paid() {
@@ -492,7 +521,7 @@ pub(super) mod tests {
         let periods: Vec<_> = plan.kept().periods.values().collect();
         assert_eq!(
             periods.iter().map(|period| (period.number, period.ended_s)).collect::<Vec<_>>(),
-            [(1, 60), (2, 120), (3, 180)]
+            [(1, 7_060), (2, 7_120), (3, 7_180)]
         );
         for period in periods {
             assert_eq!(&*period.payments[0].account, "user=ada job=A");

@@ -123,6 +123,27 @@ impl Reporter {
         rows != self.told.rows.len() || using.iter().any(|using| !self.is_told(using))
     }
 
+    /// Whether other jobs use other targets than the controller of `term` was told, or a phase has begun, whatever has come of those that
+    /// it was told of.
+    pub(crate) fn has_other_phases(&self, term: Term, using: &[Using]) -> bool {
+        if self.term != Some(term) {
+            return !using.is_empty();
+        }
+        let rows = using.iter().map(|using| using.at.len()).sum::<usize>();
+        let goes_on = |told: &Option<Progress>, now: &Option<Progress>| match (told, now) {
+            (Some(told), Some(now)) => told.elapsed_ms <= now.elapsed_ms,
+            (told, now) => told.is_some() == now.is_some(),
+        };
+        let is_known = |using: &Using| {
+            let number = self.numbers.get(&JobKey::from(&using.job));
+            let row = |number, target| self.told.rows.get(&(number, target));
+            number.is_some_and(|number| {
+                using.at.iter().all(|(target, now)| row(*number, *target).is_some_and(|told| goes_on(told, now)))
+            })
+        };
+        rows != self.told.rows.len() || !using.iter().all(is_known)
+    }
+
     fn is_told(&self, using: &Using) -> bool {
         let number = self.numbers.get(&JobKey::from(&using.job));
         let is_known = |number: &&u32| self.told.jobs.get(number).is_some_and(|told| **told == using.job);

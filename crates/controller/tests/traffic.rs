@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_controller::{
-    Ask, Controller, Decision, Effect, Follower, JobKey, Kept, PARTS_PER_TARGET, Plan, Report, ReportedJob, Settings,
-    Term, Using, Wanted,
+    Ask, Controller, Decision, Effect, Follower, JobKey, Kept, Moment, PARTS_PER_TARGET, Plan, Report, ReportedJob,
+    Settings, Term, Using, Wanted,
 };
 use isonomia_policy::PolicySpec;
 use isonomia_sim::fluid::population::{INTERVAL, Population};
@@ -89,7 +89,7 @@ impl System {
         }
         let mut effects = Vec::new();
         if self.controller.wake_at() <= now {
-            self.controller.tick(now, now, &mut effects);
+            self.controller.tick(Moment { now, wall: now }, &mut effects);
         }
         self.act(now, effects);
     }
@@ -97,7 +97,7 @@ impl System {
     fn report(&mut self, now: Nanos, at: usize, report: Report) {
         self.count(if matches!(report, Report::Same { .. }) { "same" } else { "report" }, at, report.encode().len());
         let mut effects = Vec::new();
-        self.controller.report(now, ServerId(at as u16 + 1), report, &mut effects).unwrap();
+        self.controller.report(Moment { now, wall: now }, ServerId(at as u16 + 1), report, &mut effects).unwrap();
         self.act(now, effects);
     }
 

@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_controller::{
-    Allocation, Ask, CHECK_EVERY, Change, Controller, Decision, Effect, Follower, Kept, PARTS_PER_TARGET, Plan,
-    Reached, Refused, Report, ReportedJob, Settings, TIMEOUT, Term, Using, Wanted, renewed_every, validity,
+    Allocation, Ask, CHECK_EVERY, Change, Controller, Decision, Effect, FLOOR, Follower, Kept, Moment,
+    PARTS_PER_TARGET, Plan, Reached, Refused, Report, ReportedJob, Settings, TIMEOUT, Term, Using, Wanted,
+    lease_looked_at_every, lease_s, renewed_every, validity,
 };
 use isonomia_policy::PolicySpec;
 use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
@@ -45,8 +46,15 @@ enum Cut {
     FromIt,
 }
 
+fn moment(now: Nanos) -> Moment {
+    Moment { now, wall: now }
+}
+
 struct World {
     now: Nanos,
+    interval: Nanos,
+    /// Everybody looks whether something is due so often.
+    look_every: Nanos,
     cut: Option<(ServerId, Cut)>,
     chance: Pcg32,
     faults: Faults,
@@ -74,6 +82,8 @@ impl World {
         let servers = || (1..=SERVERS).map(ServerId);
         Self {
             now: Nanos::ZERO,
+            interval: INTERVAL,
+            look_every: LOOK_EVERY,
             cut: None,
             chance: Pcg32::seed_from_u64(seed),
             faults,
@@ -100,8 +110,8 @@ impl World {
     /// Another process on `server` is the controller from now on; the one before may go on for a while.
     fn take_over(&mut self, server: ServerId) {
         self.term += 1;
-        let plan = Plan::new(&self.gift, INTERVAL, self.kept()).unwrap().unwrap();
-        let settings = Settings { term: Term { epoch: 1, number: self.term }, interval: INTERVAL };
+        let plan = Plan::new(&self.gift, self.interval, self.kept()).unwrap().unwrap();
+        let settings = Settings { term: Term { epoch: 1, number: self.term }, interval: self.interval };
         let controller = Controller::new(self.now, settings, plan, (1..=SERVERS).map(ServerId));
         self.controllers.insert(server, controller);
     }
@@ -197,7 +207,7 @@ impl World {
             Message::Report(report) => {
                 let mut effects = Vec::new();
                 if let Some(controller) = self.controllers.get_mut(&to) {
-                    let _ = controller.report(now, from, report, &mut effects);
+                    let _ = controller.report(moment(now), from, report, &mut effects);
                 }
                 self.act(to, effects);
             }
@@ -233,12 +243,12 @@ impl World {
                 self.applied.remove(&server);
             }
             // What has not been renewed is over.
-            let longest = validity(renewed_every(INTERVAL, false)) + LOOK_EVERY;
+            let longest = validity(renewed_every(self.interval, false)) + LOOK_EVERY;
             let is_stale = |at: &Nanos| now.since(*at) > longest;
             assert!(!self.applied.get(&server).is_some_and(is_stale), "server {server} at {now:?}");
             let using = self.using(server);
             let follower = self.followers.get_mut(&server).unwrap();
-            if let Some(report) = follower.look(now, INTERVAL, false, &using)
+            if let Some(report) = follower.look(now, self.interval, false, &using)
                 && let Some((to, _)) = self.controllers.iter().max_by_key(|(_, controller)| controller.term())
             {
                 let to = *to;
@@ -249,14 +259,14 @@ impl World {
             let mut effects = Vec::new();
             let controller = self.controllers.get_mut(&server).unwrap();
             if controller.wake_at() <= now {
-                controller.tick(now, now, &mut effects);
+                controller.tick(moment(now), &mut effects);
             }
             self.act(server, effects);
         }
     }
 
     fn run(&mut self, until: Nanos) {
-        let mut next_look = self.now + LOOK_EVERY;
+        let mut next_look = self.now + self.look_every;
         while self.now < until {
             let next = self.sent.first_key_value().map(|(key, _)| *key).filter(|(at, _)| *at < next_look);
             match next {
@@ -267,7 +277,7 @@ impl World {
                 }
                 None => {
                     self.now = next_look;
-                    next_look = self.now + LOOK_EVERY;
+                    next_look = self.now + self.look_every;
                     self.look();
                 }
             }
@@ -368,9 +378,13 @@ fn a_server_that_is_cut_off_soon_shares_fairly_and_comes_back() {
         let expired = soonest.filter(|after| *after <= Nanos(INTERVAL.0 * 3) + TIMEOUT + LOOK_EVERY);
         assert!(soonest.is_some() && (direction == Cut::FromIt || expired.is_some()), "{direction:?}: for {soonest:?}");
         world.cut = None;
-        let until = world.now + CHECK_EVERY + INTERVAL + INTERVAL;
+        // It is asked when the next interval begins, and told by the end of that round.
+        let until = world.now + INTERVAL + TIMEOUT;
         world.run(until);
         assert_eq!(world.applied.len(), usize::from(SERVERS), "after {direction:?}");
+        assert!(world.controllers[&ServerId(1)].counts().absent == 0);
+        let until = world.now + Nanos(INTERVAL.0 * 4);
+        world.run(until);
     }
 }
 
@@ -451,7 +465,7 @@ fn a_controller_that_begins_again_in_its_term_is_heeded() {
         for _ in 0..4 {
             let mut effects = Vec::new();
             now = controller.wake_at().max(now);
-            controller.tick(now, now, &mut effects);
+            controller.tick(moment(now), &mut effects);
             let asked = effects.iter().filter_map(|effect| match effect {
                 Effect::Ask { ask, .. } => Some(follower.ask(now, own, ask)),
                 _ => None,
@@ -464,4 +478,39 @@ fn a_controller_that_begins_again_in_its_term_is_heeded() {
         follower.forget();
     }
     assert_eq!(begin(now).after(Reached { term: Term { epoch: 1, number: 6 }, ..reached }).reached().round, 0);
+}
+
+/// The server that decides is killed, with the lease that says so. Another one finds that out, and decides again.
+#[test]
+fn a_take_over_is_done_within_two_intervals() {
+    for interval in [Nanos::from_millis(500), FLOOR, Nanos::from_secs(5), INTERVAL, Nanos::from_secs(60)] {
+        for seed in 0..12 {
+            let mut world = World::new(seed, Faults { lost: 0.0, twice: 0.0, late: 0.0, kills: false });
+            (world.interval, world.look_every) = (interval, Nanos::from_millis(50));
+            world.take_over(ServerId(1));
+            (1..=SERVERS).for_each(|server| _ = world.busy.insert((ServerId(server), 0)));
+            // It is killed at any moment after some intervals, and anything between two looks after it renewed its lease.
+            let lease = lease_s(interval);
+            let looked_at_every = lease_looked_at_every(lease);
+            let killed_at = Nanos(interval.0 * 3 + world.chance.random_range(0..interval.0));
+            let renewed_at = killed_at.since(Nanos(world.chance.random_range(0..looked_at_every.0)));
+            world.run(killed_at);
+            assert_eq!(world.applied.len(), usize::from(SERVERS), "decided every {interval:?}");
+            world.controllers.clear();
+            world.cut = Some((ServerId(1), Cut::Both));
+            let lease_ends_at = renewed_at + Nanos::from_secs(lease);
+            let found_at = lease_ends_at + Nanos(world.chance.random_range(0..looked_at_every.0));
+            world.run(found_at.max(world.now));
+            world.take_over(ServerId(2));
+            let within = Nanos(2 * interval.max(FLOOR).0);
+            world.run(killed_at + within);
+            let counts = world.controllers[&ServerId(2)].counts();
+            assert!(counts.decisions > 0, "not within {within:?}: {counts:?}");
+            for server in (2..=SERVERS).map(ServerId) {
+                let follower = &world.followers[&server];
+                let term = Term { epoch: 1, number: world.term };
+                assert_eq!((follower.controller(), follower.version() > 0), (Some((ServerId(2), term)), true));
+            }
+        }
+    }
 }

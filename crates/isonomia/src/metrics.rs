@@ -125,7 +125,7 @@ static METRICS: &[Metric] = {
             "Intervals without a decision, because too few servers reported",
             Cluster(|_| Vec::new(), |c| c.controller.without_quorum_total as f64)),
         metric("isonomia_controller_refused", None, Counter, Experimental,
-            "Messages as or to the controller that the server refused: of another term, repeated, or none",
+            "Control messages of other servers that the server refused: of another term, repeated, late, or none",
             Cluster(|_| Vec::new(), |c| c.controller.refused as f64)),
         metric("isonomia_controller_sent", Some(Bytes), Counter, Experimental,
             "Bytes that the server sent as or to the controller",

@@ -3,7 +3,8 @@
 //!
 //! Every I/O node ([`crate::IoNode`]) tells all of its claims each time ([`Report`]), and is told all of what it has to know
 //! ([`Publication`]). So it does not matter if a message is lost, comes twice, or comes late: the next one says the same and
-//! more. Reports of a process of the node are numbered; grants of a node are, too, and a number is never given again.
+//! more. Reports of a process of the node are numbered, and what answers them says which was the last that it knows of: what is older
+//! than something that has come is refused. Grants of a node are numbered, too, and a number is never given again.
 //!
 //! What it adds to the nodes' own knowledge is that an application is judged by what it did and waited on all of them, and
 //! that it is in the same place of the order on each where it waits. Times at several nodes add up. Nodes are granted one by one, so two
@@ -17,14 +18,14 @@ mod crossing;
 
 use crate::grants::{Grants, NextGrant};
 use crate::order::{Claim, Order};
-use isonomia_units::{Nanos, ServerId};
+use isonomia_units::{Edition, Nanos, OldEdition, ServerId};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A node that has told nothing for this long is forgotten; if it comes back, it says itself who has it.
-pub const NODE_FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
+pub const NODE_FORGOTTEN_AFTER: Nanos = isonomia_units::FORGOTTEN_AFTER;
 /// Applications of one report that count; further ones wait until others have gone.
 pub const REPORTED_MAX: usize = 4_096;
 
@@ -68,7 +69,7 @@ pub struct AppReport {
 /// All that a node tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Tells the processes of a node apart.
+    /// Tells the processes of a node apart: later ones have greater numbers.
     pub instance: u64,
     /// Later reports of a process have greater numbers.
     pub number: u64,
@@ -85,17 +86,31 @@ pub struct Report {
 pub struct Publication {
     /// The process of the node that it is for.
     pub instance: u64,
+    /// The number of that process's latest report that was heard.
+    pub heard: u64,
     /// Who has the node, or is to have it.
     pub grant: Option<NodeGrant>,
     /// Grants up to this number are taken back.
     pub recalled: u64,
 }
 
-impl Publication {
-    /// Nobody has the node.
-    pub(crate) fn nothing(instance: u64) -> Self {
-        Self { instance, grant: None, recalled: 0 }
-    }
+/// Why what was said is not heeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Outdated {
+    /// A report that came before, or after a later one.
+    #[error("an old report of I/O phases: {0}")]
+    Report(OldEdition),
+    /// What a node was told that has heard something later.
+    #[error("an old grant of I/O phases: {0}")]
+    Publication(OldEdition),
+    /// It is for a process of this node that is no more.
+    #[error("a grant of I/O phases for process {told}, and this is {own}")]
+    OtherProcess {
+        /// Whom it is for.
+        told: u64,
+        /// This one.
+        own: u64,
+    },
 }
 
 /// See the module.
@@ -137,22 +152,29 @@ impl Coordinator {
         }
     }
 
-    /// Takes a node's report, and says who has the node. A report that is older than what is known changes nothing. O(claims · n) for n
-    /// applications.
-    pub fn take(&mut self, now: Nanos, node: ServerId, report: Report) -> Publication {
+    /// Takes a node's report, and says who has the node. O(claims · n) for n applications.
+    ///
+    /// # Errors
+    /// It is not later than what is known, and changes nothing.
+    pub fn take(&mut self, now: Nanos, node: ServerId, report: Report) -> Result<Publication, Outdated> {
         self.forget_silent(now, node);
         let order = self.order;
+        let told = Edition { process: report.instance, number: report.number };
+        let known = self.nodes.get(&node).filter(|side| now.since(side.heard_at) < NODE_FORGOTTEN_AFTER);
+        if let Some(known) = known.map(Side::edition).filter(|known| told <= *known) {
+            return Err(Outdated::Report(OldEdition { told, known }));
+        }
         let side = self.nodes.entry(node).or_insert_with(|| Side::new(now, order, report.instance));
         side.heard_at = now;
         if side.report.instance != report.instance {
             *side = Side::new(now, order, report.instance);
-        } else if report.number <= side.report.number {
-            return self.publication(node).unwrap_or(Publication::nothing(report.instance));
         }
+        let instance = report.instance;
         side.report = report;
         side.report.applications.truncate(REPORTED_MAX);
         self.hear(now, node);
-        self.publication(node).unwrap_or(Publication::nothing(0))
+        let nothing = Publication { instance, heard: told.number, grant: None, recalled: 0 };
+        Ok(self.publication(node).unwrap_or(nothing))
     }
 
     /// What `node` is to be told; `None` if nothing is known of it.
@@ -160,7 +182,8 @@ impl Coordinator {
         let side = self.nodes.get(&node)?;
         let grant =
             side.granted.and_then(|(number, id)| Some(NodeGrant { number, application: self.names.get(&id)?.clone() }));
-        Some(Publication { instance: side.report.instance, grant, recalled: side.recalled })
+        let Report { instance, number, .. } = side.report;
+        Some(Publication { instance, heard: number, grant, recalled: side.recalled })
     }
 
     /// Whether a grant was taken back since this was last asked: its node is to be told at once.
@@ -322,6 +345,10 @@ impl Side {
             number: 0,
             recalled: 0,
         }
+    }
+
+    fn edition(&self) -> Edition {
+        Edition { process: self.report.instance, number: self.report.number }
     }
 
     fn knows(&self, name: &Arc<str>, id: u32) -> bool {

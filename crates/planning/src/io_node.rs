@@ -17,9 +17,9 @@
 
 mod app;
 
-use crate::coordinator::{AppReport, ClaimReport, Coordinator, NodeGrant, Publication, Report};
+use crate::coordinator::{AppReport, ClaimReport, Coordinator, NodeGrant, Outdated, Publication, Report};
 use crate::order::Order;
-use isonomia_units::{Nanos, ServerId};
+use isonomia_units::{Edition, Nanos, OldEdition, ServerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,6 +28,8 @@ pub use app::{AppState, Standing};
 
 /// A coordinator elsewhere that is silent for this long is away.
 pub const SILENCE_MAX: Nanos = Nanos::from_secs(3);
+/// A node that has its own coordinator tells that everything after this time, when others do.
+const RETOLD_AFTER: Nanos = Nanos(SILENCE_MAX.0 / 3);
 /// Sessions of one application that are in a phase which they have declared, at most; those beyond it are not noticed.
 pub const SESSIONS_MAX: usize = 65_536;
 /// The number of the node under its own coordinator, if it has no other.
@@ -78,6 +80,10 @@ pub struct IoNode {
     rules: PhaseRules,
     instance: u64,
     reports: u64,
+    /// When the last one was made.
+    reported_at: Nanos,
+    /// The report that the last answer knew of.
+    answered: u64,
     ids: BTreeMap<Arc<str>, AppId>,
     apps: BTreeMap<AppId, App>,
     next_id: u32,
@@ -106,12 +112,14 @@ struct Held {
 }
 
 impl IoNode {
-    /// A node that nobody has used yet. `instance` tells processes of it apart; the coordinator is its own.
+    /// A node that nobody has used yet. `instance` tells processes of it apart, later ones by greater numbers; the coordinator is its own.
     pub fn new(rules: PhaseRules, instance: u64) -> Self {
         Self {
             rules,
             instance,
             reports: 0,
+            reported_at: Nanos::ZERO,
+            answered: 0,
             ids: BTreeMap::new(),
             apps: BTreeMap::new(),
             next_id: 0,
@@ -314,7 +322,7 @@ impl IoNode {
         if self.has_news && self.coordinator.is_some() {
             let report = self.report(now);
             let own = self.own;
-            if let Some(publication) = self.coordinator.as_mut().map(|coordinator| coordinator.take(now, own, report)) {
+            if let Some(Ok(publication)) = self.coordinator.as_mut().map(|own_one| own_one.take(now, own, report)) {
                 self.take(now, publication);
             }
         }
@@ -332,7 +340,7 @@ impl IoNode {
     pub fn report(&mut self, now: Nanos) -> Report {
         let now = self.advance(now);
         self.reports += 1;
-        self.has_news = false;
+        (self.reported_at, self.has_news) = (now, false);
         let is_open = self.is_open();
         let mut applications: Vec<_> = self.apps.values().filter(|app| !app.is_exempt).collect();
         applications.sort_by_key(|app| (app.waiting_since.unwrap_or(Nanos::MAX), app.known_since));
@@ -361,25 +369,55 @@ impl IoNode {
     }
 
     /// A coordinator elsewhere says who has the node. Nothing happens if the coordinator is this node's own.
-    pub fn hear(&mut self, now: Nanos, publication: Publication) {
+    ///
+    /// # Errors
+    /// It is for another process, or came after an answer to a later report, and changes nothing.
+    pub fn hear(&mut self, now: Nanos, publication: Publication) -> Result<(), Outdated> {
         let now = self.advance(now);
-        if self.coordinator.is_some() || publication.instance != self.instance {
-            return;
+        let (own, instance, heard) = (self.instance, publication.instance, publication.heard);
+        if instance != own {
+            return Err(Outdated::OtherProcess { told: instance, own });
         }
+        if heard < self.answered {
+            let [told, known] = [heard, self.answered].map(|number| Edition { process: own, number });
+            return Err(Outdated::Publication(OldEdition { told, known }));
+        }
+        if self.coordinator.is_some() {
+            return Ok(());
+        }
+        self.answered = heard;
         let was_open = self.heard_at.replace(now).is_none();
         if was_open {
             self.turns += 1;
             self.ask_for_all(now);
         }
         self.take(now, publication);
+        Ok(())
     }
 
     /// Another node's report to this node's own coordinator, and what that node is to be told; `None` if it has none.
-    pub fn coordinate(&mut self, now: Nanos, node: ServerId, report: Report) -> Option<Publication> {
+    ///
+    /// # Errors
+    /// It is older than what is known of that node.
+    pub fn coordinate(&mut self, now: Nanos, node: ServerId, report: Report) -> Result<Option<Publication>, Outdated> {
         let now = self.advance(now);
         // Its number is its own: no report of another node can stand for this one's.
-        let coordinator = self.coordinator.as_mut().filter(|_| node != self.own)?;
-        Some(coordinator.take(now, node, report))
+        if self.coordinator.is_none() || node == self.own {
+            return Ok(None);
+        }
+        // Its own node is none that has fallen silent, however long nothing happens there.
+        if now.since(self.reported_at) >= RETOLD_AFTER {
+            self.has_news = true;
+            self.settle(now);
+        }
+        let own = self.own;
+        let Some(coordinator) = self.coordinator.as_mut() else { return Ok(None) };
+        let said = coordinator.take(now, node, report)?;
+        // What it takes back here, because two wait for each other, is over now, and not when something happens here the next time.
+        if let Some(publication) = coordinator.publication(own) {
+            self.take(now, publication);
+        }
+        Ok(Some(said))
     }
 
     /// What other nodes are to be told, by their numbers.

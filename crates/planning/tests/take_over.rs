@@ -1,5 +1,5 @@
 //! The coordinator of exclusive phases changes hands, in virtual time: servers that decide are killed, and others take over, while
-//! applications take turns at all of them and messages are lost, late, and doubled.
+//! applications take turns at all of them, hang, and are killed, and messages are lost, late, and doubled.
 //!
 //! Each server has an I/O node and believes in a coordinator, which it hears of late, as `server::cluster::phases` does it live.
 
@@ -107,7 +107,7 @@ impl World {
             let server = &mut self.servers[to];
             match message {
                 Message::Report(report) => _ = server.node.coordinate(self.now, ServerId(from as u16 + 1), report),
-                Message::Publication(said) if server.believes == Some(from) => server.node.hear(self.now, said),
+                Message::Publication(said) if server.believes == Some(from) => _ = server.node.hear(self.now, said),
                 Message::Publication(_) => {}
             }
         }
@@ -156,14 +156,20 @@ impl World {
                     // Now and then somebody hangs; the others have to wait for the lease then, and no longer.
                     let ms = if random.random_bool(0.02) { 10_000 } else { random.random_range(20..200) };
                     server.busy_until[app] = Some(Nanos::from_millis(ms));
-                    server.node.begin(now, id, at as u64, Declared::default());
+                    server.node.begin(now, id, app as u64, Declared::default());
+                }
+                // Its process is killed, in a phase or waiting for one.
+                Some(_) if random.random_bool(0.002) => {
+                    server.busy_until[app] = None;
+                    server.node.forget_session(now, app as u64);
+                    server.node.leave(now, id);
                 }
                 Some(left) if server.node.admits(id) => {
                     let left = left.since(STEP);
                     server.busy_until[app] = Some(left);
                     if left == Nanos::ZERO {
                         server.busy_until[app] = None;
-                        server.node.end(now, id, at as u64);
+                        server.node.end(now, id, app as u64);
                         self.phases[app] += 1;
                     }
                 }

@@ -320,7 +320,7 @@ pub struct ControllerStatus {
     pub sent_bytes: u64,
     /// and received.
     pub received_bytes: u64,
-    /// Messages that were refused: of another term, repeated, or none.
+    /// Control messages of other servers that were refused: of another term, repeated, late, or none.
     pub refused: u64,
 }
 

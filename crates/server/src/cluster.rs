@@ -29,7 +29,7 @@ mod shown;
 mod striping;
 mod trial;
 mod waiting;
-mod wire;
+pub mod wire;
 
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
@@ -42,8 +42,8 @@ pub use apart::is_control;
 pub use capabilities::CLOCKS_APART_SECS_MAX;
 use capabilities::Capabilities;
 use contact::RootContact;
-pub use controller::Commander;
 use controller::Port;
+pub use controller::{Commander, Heard};
 pub use exchange::Exchanger;
 use exchange::Told;
 use gate::Gate;

@@ -32,6 +32,8 @@ mod departed;
 mod directory_check;
 mod engine;
 mod execute;
+#[doc(hidden)]
+pub mod from_peers;
 mod holders;
 mod identity;
 mod inquiries;
@@ -281,10 +283,10 @@ impl Server {
                     server_name: None,
                 };
                 let way = (key_file, protection);
-                let exchanger = Exchanger::new(core.clone(), cluster.clone(), way.clone());
                 let publisher = Publisher::new(core.clone(), cluster.clone(), way.clone());
                 let driver = Driver::new(core.clone(), cluster.clone(), events, way.clone());
                 let driver = driver.map_err(|error| StartError::Config(error.to_string()))?;
+                let exchanger = Exchanger::new(core.clone(), cluster.clone(), way.clone(), driver.instance);
                 let commander = Commander::new(core.clone(), cluster.clone(), way, driver.instance);
                 Some((driver, exchanger, publisher, commander))
             }

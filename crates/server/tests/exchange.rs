@@ -94,13 +94,54 @@ fn servers_that_do_not_exchange_are_fair_each_by_itself() {
     assert!((0.62..0.70).contains(&share), "{share:.3} of both, where each gives two thirds");
 }
 
-/// What a server answers to a table of jobs, without any, that says that it comes from server `from`, and how many it has heard of then.
-fn answer_to_a_table(cluster: &Cluster, from: u64, bytes: &[u8]) -> (u32, u32) {
+/// Of the metadata services of both servers, which each alone would divide as it divides its targets.
+#[test]
+fn a_job_that_uses_two_metadata_services_has_its_share_of_both_together() {
+    let lines = "exchange = \"50ms\"\nexchange_by = \"presence\"";
+    let cluster = Cluster::start_as(&in_memory(), 2, lines, "1", |config| {
+        config.policy = "size-fair".parse().unwrap();
+        config.trust_clients = true;
+    });
+    let volumes = cluster.volume_on_each();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (job, nodes, server) in [("large", 16, 0), ("large", 16, 1), ("first", 8, 0), ("second", 8, 1)] {
+            let claims = Claims { job: Some(job.to_owned()), nodes: Some(nodes), ..Claims::default() };
+            let client = cluster.client_as(vec![cluster.configs[server].listen[0].clone()], claims);
+            let (path, is_over) = (volumes[server].clone(), &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    client.get_attr(Ino::ROOT, path.as_bytes(), true).unwrap();
+                }
+            });
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        for server in cluster.servers.iter().flatten() {
+            let due = || {
+                let jobs = server.status().jobs;
+                let both = jobs.iter().filter(|job| job.share_due > 0.0).map(|job| (job.job.clone(), job.share_due));
+                both.collect::<BTreeMap<_, _>>()
+            };
+            while due().get("large").is_none_or(|share| (share - 0.5).abs() > 0.02) {
+                assert!(Instant::now() < deadline, "{:?}", due());
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// The kinds of messages that have a table of jobs, and one of rates.
+const JOBS: u32 = 3;
+const RATES: u32 = 7;
+
+/// What a server answers to a table that says that it comes from server `from`, and how many it has heard of jobs then.
+fn answer_to_a_table(cluster: &Cluster, (from, kind): (u64, u32), bytes: &[u8]) -> (u32, u32) {
     let deadline = Deadline::after(Nanos::from_secs(20));
     let mut channel = Channel::open(&cluster.configs[0].listen[0], &Identity::default(), deadline).unwrap();
     channel.stage().copy_from(bytes);
     let request =
-        RequestHeader { valid: 3, offset: from, len: bytes.len() as u32, ..RequestHeader::new(Op::Peer, Ino::ROOT) };
+        RequestHeader { valid: kind, offset: from, len: bytes.len() as u32, ..RequestHeader::new(Op::Peer, Ino::ROOT) };
     let slot = channel.send(&request).unwrap();
     let reply = channel.wait(slot, Nanos::from_secs(20), Manner::default()).unwrap();
     (reply.errno, cluster.servers[0].as_ref().unwrap().status().cluster.unwrap().tables_heard)
@@ -109,14 +150,35 @@ fn answer_to_a_table(cluster: &Cluster, from: u64, bytes: &[u8]) -> (u32, u32) {
 #[test]
 fn only_servers_tell_of_jobs() {
     let cluster = Cluster::start_as(&in_memory(), 2, "exchange = \"10s\"", "1", |_| {});
-    let table = [FORMAT, 9, 0, 0, 0];
+    // The format, process and number, and then a window without jobs.
+    let table = [FORMAT, 4, 5, 9, 0, 0, 0];
     let errno = |errno: Errno| errno.raw_os_error().unsigned_abs();
     if can_be_others() {
-        let (refused, heard) = as_user(MALLORY, || answer_to_a_table(&cluster, 2, &table));
+        let (refused, heard) = as_user(MALLORY, || answer_to_a_table(&cluster, (2, JOBS), &table));
         assert!(refused != 0 && heard == 0, "an ordinary user is answered {refused}, and {heard} count");
     }
-    for (from, bytes) in [(1, &table[..]), (3, &table), (2, &table[..2]), (2, &[FORMAT + 1, 9, 0, 0, 0]), (2, &[])] {
-        assert_eq!(answer_to_a_table(&cluster, from, bytes), (errno(Errno::PROTO), 0), "{from} {bytes:?}");
+    for (from, bytes) in
+        [(1, &table[..]), (3, &table), (2, &table[..2]), (2, &[FORMAT + 1, 4, 5, 9, 0, 0, 0]), (2, &[])]
+    {
+        assert_eq!(answer_to_a_table(&cluster, (from, JOBS), bytes), (errno(Errno::PROTO), 0), "{from} {bytes:?}");
     }
-    assert_eq!(answer_to_a_table(&cluster, 2, &table), (0, 1));
+    assert_eq!(answer_to_a_table(&cluster, (2, JOBS), &table), (0, 1));
+}
+
+#[test]
+fn a_table_that_is_old_or_repeated_is_refused() {
+    let cluster = Cluster::start_as(&in_memory(), 2, "exchange = \"10s\"", "1", |_| {});
+    let refused = || cluster.servers[0].as_ref().unwrap().status().cluster.unwrap().controller.refused;
+    let before = refused();
+    let old = Errno::PROTO.raw_os_error().unsigned_abs();
+    for kind in [JOBS, RATES] {
+        // Of jobs: none in a window. Of rates: no rows of a policy.
+        let rest = if kind == JOBS { &[9, 0, 0, 0][..] } else { &[9, 0] };
+        let answer =
+            |process, number| answer_to_a_table(&cluster, (2, kind), &[&[FORMAT, process, number], rest].concat()).0;
+        assert_eq!([answer(4, 5), answer(4, 7)], [0, 0]);
+        assert_eq!([answer(4, 7), answer(4, 6), answer(3, 8)], [old; 3]);
+        assert_eq!([answer(5, 1), answer(4, 9)], [0, old]);
+    }
+    assert_eq!(refused() - before, 8);
 }

@@ -224,24 +224,30 @@ fn what_no_server_would_say_of_phases_is_refused() {
     let cluster = Cluster::start_as(&in_memory(), 2, "", "1", |config| {
         config.policy = "exclusive".parse().unwrap();
     });
-    // The format, then a report that holds nothing, and a grant of nothing that takes nothing back.
-    let (report, grant) = ([FORMAT, 9, 1, 0, 0, 0], [FORMAT, 9, 0, 0]);
+    // The format, then a report that holds nothing, of a process later than that server's, and a grant of nothing that takes nothing
+    // back, for an earlier one.
+    let process = [[0xff; 9].as_slice(), &[1]].concat();
+    let report = |number: u8| [&[FORMAT], &process[..], &[number, 0, 0, 0]].concat();
+    let (first, grant) = (report(5), [FORMAT, 9, 0, 0, 0]);
+    let future = [&[FORMAT + 1], &first[1..]].concat();
     let answer = |at: usize, kind: u32, from: u64, bytes: &[u8]| {
         let header = RequestHeader::new(Op::Peer, Ino::ROOT);
         let request = RequestHeader { valid: kind, offset: from, len: bytes.len() as u32, ..header };
         errno_of(&cluster.configs[at].listen[0], request, bytes)
     };
     let refused = Errno::PROTO.raw_os_error().unsigned_abs();
-    for (from, bytes) in
-        [(1, &report[..]), (3, &report), (2, &report[..5]), (2, &[FORMAT + 1, 9, 1, 0, 0, 0]), (2, &[])]
-    {
+    for (from, bytes) in [(1, &first[..]), (3, &first), (2, &first[..5]), (2, &future), (2, &[])] {
         assert_eq!(answer(0, 8, from, bytes), refused, "{from} {bytes:?}");
     }
     // Only the coordinator grants, and it is granted by nobody.
     for (at, from, bytes) in [(0, 1, &grant[..]), (0, 2, &grant), (1, 2, &grant), (1, 1, &grant[..2])] {
         assert_eq!(answer(at, 9, from, bytes), refused, "{at} {from} {bytes:?}");
     }
-    assert_eq!((answer(0, 8, 2, &report), answer(1, 9, 1, &grant)), (0, 0));
+    let heard = [5, 6, 6, 4, 7].map(|number| answer(0, 8, 2, &report(number)));
+    assert_eq!(heard, [0, 0, refused, refused, 0], "what is old or repeated");
+    assert_eq!(answer(1, 9, 1, &grant), refused, "for a process that is no more");
+    let counted = |at: usize| cluster.servers[at].as_ref().unwrap().status().cluster.unwrap().controller.refused;
+    assert!(counted(0) >= 9 && counted(1) >= 3, "{} {}", counted(0), counted(1));
 }
 
 /// The server that decides is not the one that has the file.

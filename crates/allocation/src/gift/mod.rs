@@ -11,7 +11,8 @@
 //! 5. Who got less than the fair share gets coupons for the difference (line 7).
 //!
 //! At the end of each regret period all outstanding coupons are compensated with node time, and the system's window
-//! begins anew (§3.2).
+//! begins anew (§3.2). A period is counted by the time that passes while somebody decides, and what is left of it is kept in the
+//! ledger: whoever takes over goes on with that by a clock of his own, whatever time of day he takes it for.
 //!
 //! Where the paper is silent, and where this deviates:
 //!
@@ -85,9 +86,12 @@ pub struct GiftConfigError {
 pub struct Gift {
     config: GiftConfig,
     ledger: Ledger,
-    period_end: Option<Nanos>,
-    /// The one that is in the records.
-    kept_period_end: Option<Nanos>,
+    /// What is left of the regret period; nothing before it has begun.
+    period_left: Option<Nanos>,
+    /// What was left by the records.
+    kept_left: Option<Nanos>,
+    /// When that was last looked at.
+    looked_at: Option<Nanos>,
 }
 
 impl Default for GiftConfig {
@@ -146,7 +150,7 @@ impl Gift {
     pub fn new(config: GiftConfig) -> Result<Self, GiftConfigError> {
         config.check()?;
         let ledger = Ledger::new(config.window, config.system_window);
-        Ok(Self { config, ledger, period_end: None, kept_period_end: None })
+        Ok(Self { config, ledger, period_left: None, kept_left: None, looked_at: None })
     }
 
     /// The parameters.
@@ -173,21 +177,31 @@ impl Gift {
     /// Ends the regret period if it is over by `now`, and gives what is paid. [`Self::decide`] does so by itself; who
     /// has to act on the payments calls this first.
     ///
-    /// The first period begins with the first call of either; a period in which nobody asks ends with the next call.
+    /// The first period begins with the first call of either; a period in which nobody asks ends with the next call. A ledger that
+    /// was restored goes on from the first call, or from [`Self::resume`].
     pub fn assess(&mut self, now: Nanos) -> Vec<Compensation> {
         let period = self.config.regret_period;
-        match self.period_end {
-            Some(end) if now >= end => {
-                let missed = now.since(end).0 / period.0;
-                self.period_end = Some(end + Nanos(period.0.saturating_mul(missed + 1)));
+        let passed = self.looked_at.replace(now).map_or(Nanos::ZERO, |at| now.since(at));
+        match self.period_left {
+            Some(left) if passed >= left => {
+                let beyond = passed.since(left).0 % period.0;
+                self.period_left = Some(Nanos(period.0 - beyond));
                 self.ledger.assess()
             }
-            Some(_) => Vec::new(),
+            Some(left) => {
+                self.period_left = Some(left.since(passed));
+                Vec::new()
+            }
             None => {
-                self.period_end = Some(now + period);
+                self.period_left = Some(period);
                 Vec::new()
             }
         }
+    }
+
+    /// Time counts from `now` on.
+    pub fn resume(&mut self, now: Nanos) {
+        self.looked_at = Some(now);
     }
 
     /// One decision (Algorithm 1), for the interval that begins `now`.

@@ -10,6 +10,9 @@ use isonomia_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// What is left of a regret period is kept whenever such a part of it has passed: a take-over loses no more.
+const KEPT_STEPS: u64 = 256;
+
 /// One account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountRecord {
@@ -36,8 +39,8 @@ pub struct SystemRecord {
     pub lots: Vec<(u64, u64)>,
     /// The number of the first of them.
     pub first: u64,
-    /// When the regret period ends in nanoseconds, by the clock that decisions are made by; nothing before the first one.
-    pub period_end_ns: Option<u64>,
+    /// What is left of the regret period in nanoseconds; nothing before the first one.
+    pub period_left_ns: Option<u64>,
 }
 
 /// Records that have changed.
@@ -102,8 +105,9 @@ impl Gift {
     ) -> Result<Self, BadLedger> {
         let mut gift = Self::new(config)?;
         if let Some(system) = system {
-            gift.period_end = system.period_end_ns.map(Nanos);
-            gift.kept_period_end = gift.period_end;
+            // One that was kept under a longer period ends with the present one at the latest.
+            gift.period_left = system.period_left_ns.map(|left| Nanos(left).min(config.regret_period));
+            gift.kept_left = gift.period_left;
             gift.ledger.system.restore(&system);
         }
         for (name, record) in accounts {
@@ -120,8 +124,15 @@ impl Gift {
             Some((name, record))
         };
         let accounts: Vec<_> = changed.into_iter().filter_map(record).collect();
-        let has_new_period = std::mem::replace(&mut self.kept_period_end, self.period_end) != self.period_end;
-        let system = (!accounts.is_empty() || has_new_period).then(|| self.ledger.system.record(self.period_end));
+        let step = self.config.regret_period.0 / KEPT_STEPS;
+        let is_far = match (self.kept_left, self.period_left) {
+            (Some(kept), Some(left)) => left > kept || kept.since(left).0 > step,
+            (kept, left) => kept != left,
+        };
+        let system = (!accounts.is_empty() || is_far).then(|| {
+            self.kept_left = self.period_left;
+            self.ledger.system.record(self.period_left)
+        });
         LedgerChanges { accounts, system }
     }
 }
@@ -164,9 +175,9 @@ impl Account {
 }
 
 impl SystemWindow {
-    fn record(&self, period_end: Option<Nanos>) -> SystemRecord {
+    fn record(&self, period_left: Option<Nanos>) -> SystemRecord {
         let lots = self.lots.iter().map(|lot| (lot.issued, lot.unredeemed)).collect();
-        SystemRecord { lots, first: self.first, period_end_ns: period_end.map(|end| end.0) }
+        SystemRecord { lots, first: self.first, period_left_ns: period_left.map(|left| left.0) }
     }
 
     fn restore(&mut self, record: &SystemRecord) {
@@ -229,6 +240,7 @@ mod tests {
             assert_eq!(again.decide(now, &problem).unwrap(), expected, "decision {at}");
             kept.keep(again.take_changes());
             again = Gift::restore(config, kept.accounts.clone(), kept.system.clone()).unwrap();
+            again.resume(now);
             assert_eq!(again.ledger().total(), gift.ledger().total());
             assert!(again.ledger().balances().all(|(_, balance)| balance.is_conserved()));
             assert_eq!(again.ledger().system_redemption_rate(), gift.ledger().system_redemption_rate());
@@ -239,6 +251,40 @@ mod tests {
             "{total:?}"
         );
         assert!(again.take_changes() == LedgerChanges::default(), "nothing has changed since");
+    }
+
+    /// Whoever takes over may have any clock: a period has its length all the same, but for what is not kept of it.
+    #[test]
+    fn a_period_is_as_long_by_whichever_clock() {
+        let period = Nanos::from_secs(3_600);
+        let config = GiftConfig { regret_period: period, ..GiftConfig::default() };
+        let (mut gift, mut kept, mut worked, mut ends) = (Gift::new(config).unwrap(), Kept::default(), 0, Vec::new());
+        // Each controller decides for some minutes, and the next one's clock is hours before it or behind.
+        for (begins_at, decisions) in [(50_000, 60), (1_000, 200), (90_000, 7), (40_000, 900), (0, 400)] {
+            let _ = gift.take_changes();
+            gift = Gift::restore(config, kept.accounts.clone(), kept.system.clone()).unwrap();
+            for at in 0..decisions {
+                let before = gift.period_left;
+                gift.decide(Nanos::from_secs(begins_at + 10 * at), &problem(at)).unwrap();
+                kept.keep(gift.take_changes());
+                worked += 10;
+                if before.is_some() && gift.period_left > before {
+                    ends.push(worked);
+                }
+            }
+        }
+        // 15,670 s of work, of which each take-over loses an interval.
+        assert_eq!(ends.len(), 4, "{ends:?}");
+        assert!((1..).zip(&ends).all(|(count, end)| (count * 3_600..=count * 3_600 + 120).contains(end)), "{ends:?}");
+        // It is not written at every decision for this.
+        let mut idle = Gift::restore(config, [], kept.system).unwrap();
+        idle.assess(Nanos::ZERO);
+        let is_kept = |idle: &mut Gift, at| {
+            idle.assess(Nanos::from_secs(at));
+            idle.take_changes().system.is_some()
+        };
+        let written = (1..=36).filter(|at| is_kept(&mut idle, 10 * at)).count();
+        assert!((15..=18).contains(&written), "{written} times in six minutes");
     }
 
     #[test]

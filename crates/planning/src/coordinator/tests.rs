@@ -13,7 +13,7 @@ fn node(number: u16, order: Order) -> IoNode {
 
 fn bring(coordinator: &mut Coordinator, now: Nanos, number: u16, node: &mut IoNode) {
     let report = node.report(now);
-    node.hear(now, coordinator.take(now, ServerId(number), report));
+    node.hear(now, coordinator.take(now, ServerId(number), report).unwrap()).unwrap();
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn messages_are_encoded_as_they_are() {
     let report = Report { instance: 1, number: 2, holds: Some(grant.clone()), ended: 2, applications: vec![app] };
     let bytes = postcard::to_stdvec(&report).unwrap();
     assert_eq!(postcard::from_bytes::<Report>(&bytes), Ok(report));
-    let publication = Publication { instance: 1, grant: Some(grant), recalled: 7 };
+    let publication = Publication { instance: 1, heard: 2, grant: Some(grant), recalled: 7 };
     let bytes = postcard::to_stdvec(&publication).unwrap();
     assert_eq!(postcard::from_bytes::<Publication>(&bytes), Ok(publication));
 }
@@ -42,10 +42,10 @@ fn an_application_is_judged_by_what_it_did_on_all_nodes() {
     };
     let report = |number, applications| Report { instance: 1, number, holds: None, ended: 0, applications };
     let now = Nanos(5_000);
-    let first = coordinator.take(now, ServerId(1), report(1, vec![app("a", 300, false), app("b", 0, false)]));
+    let first = coordinator.take(now, ServerId(1), report(1, vec![app("a", 300, false), app("b", 0, false)])).unwrap();
     assert_eq!(first.grant, None);
     // Here both did as much; there `a` did more.
-    let second = coordinator.take(now, ServerId(2), report(1, vec![app("a", 100, true), app("b", 100, true)]));
+    let second = coordinator.take(now, ServerId(2), report(1, vec![app("a", 100, true), app("b", 100, true)])).unwrap();
     assert_eq!(second.grant.unwrap().application, "b".into());
 }
 
@@ -129,6 +129,39 @@ fn of_those_who_wait_for_each_other_the_last_gives_way() {
     }
 }
 
+/// The same where one of the two nodes has the coordinator, at once and after each has been used by one for long.
+#[test]
+fn of_those_who_wait_for_each_other_the_last_gives_way_at_the_coordinators_own_node() {
+    let rules = PhaseRules { order: Order::Fifo, lease: Nanos::from_secs(3_600), gap: Nanos::from_millis(1) };
+    for waits_s in [0, 30] {
+        let (mut here, mut there) = (IoNode::new(rules, 1), IoNode::new(rules, 2));
+        here.set_coordinator(Nanos::ZERO, ServerId(1), true);
+        there.set_coordinator(Nanos::ZERO, ServerId(2), false);
+        let at = Nanos::from_secs;
+        let [old, young] = ["old", "young"].map(|name| {
+            let name = name.into();
+            [here.join(at(1), &name), there.join(at(1), &name)]
+        });
+        let bring = |here: &mut IoNode, there: &mut IoNode, now| {
+            let publication = here.coordinate(now, ServerId(2), there.report(now)).unwrap().unwrap();
+            there.hear(now, publication).unwrap();
+        };
+        bring(&mut here, &mut there, at(1));
+        there.begin(at(2), old[1], 1, Declared::default());
+        bring(&mut here, &mut there, at(2));
+        here.begin(at(3), young[0], 2, Declared::default());
+        // The older one waits here, and then nothing happens here for a while.
+        here.begin(at(4), old[0], 1, Declared::default());
+        (4..=4 + waits_s).for_each(|second| bring(&mut here, &mut there, at(second)));
+        there.begin(at(5 + waits_s), young[1], 2, Declared::default());
+        bring(&mut here, &mut there, at(5 + waits_s));
+        // The young one asks again behind the old one.
+        bring(&mut here, &mut there, at(5 + waits_s));
+        let has = [here.holder(), there.holder()].map(|name| name.map(|name| &**name));
+        assert_eq!(has, [Some("old"), Some("old")], "after {waits_s} s");
+    }
+}
+
 #[test]
 fn a_grant_that_is_taken_back_before_it_came_never_begins() {
     let mut coordinator = Coordinator::new(Order::Fifo);
@@ -143,17 +176,17 @@ fn a_grant_that_is_taken_back_before_it_came_never_begins() {
     // What `b` is granted there is on its way when it asks here, and `a` asks there.
     nodes[1].begin(now, ids[1][1], 1, Declared::default());
     let report = nodes[1].report(now);
-    let late = coordinator.take(now, ServerId(2), report);
+    let late = coordinator.take(now, ServerId(2), report).unwrap();
     assert_eq!(late.grant.as_ref().map(|grant| &*grant.application), Some("b"));
     nodes[0].begin(now, ids[0][1], 1, Declared::default());
     bring(&mut coordinator, now, 1, &mut nodes[0]);
     nodes[1].begin(now, ids[1][0], 1, Declared::default());
     let report = nodes[1].report(now);
-    let latest = coordinator.take(now, ServerId(2), report);
+    let latest = coordinator.take(now, ServerId(2), report).unwrap();
     assert_eq!(latest.recalled, 1);
-    for publication in [latest.clone(), late, latest] {
-        nodes[1].hear(now, publication);
-    }
+    nodes[1].hear(now, latest.clone()).unwrap();
+    assert!(nodes[1].hear(now, late).is_err(), "it is an answer to an earlier report");
+    nodes[1].hear(now, latest).unwrap();
     for number in [2, 1, 2] {
         bring(&mut coordinator, now, number, &mut nodes[usize::from(number) - 1]);
     }
@@ -173,7 +206,9 @@ fn a_new_coordinator_hears_who_has_a_node() {
     let mut second = Coordinator::new(Order::Fifo);
     bring(&mut second, Nanos(5), 4, &mut node);
     assert!(node.admits(a) && !node.admits(b));
-    assert_eq!(second.publication(ServerId(4)), first.publication(ServerId(4)));
+    let [grant_of_first, grant_of_second] =
+        [&first, &second].map(|coordinator| coordinator.publication(ServerId(4)).unwrap().grant);
+    assert_eq!(grant_of_second, grant_of_first);
     node.finish(Nanos(6), a);
     node.settle(Nanos(6) + Nanos::from_millis(1));
     bring(&mut second, Nanos::from_millis(2), 4, &mut node);
@@ -188,16 +223,16 @@ fn what_a_node_has_counts_for_more_than_what_it_was_granted_meanwhile() {
     let (a, b) = (node.join(Nanos(1), &"a".into()), node.join(Nanos(1), &"b".into()));
     node.begin(Nanos(2), a, 1, Declared::default());
     // What the first one grants is on its way when the second one takes over, and hears of another claim before.
-    let of_the_first = first.take(Nanos(3), ServerId(4), node.report(Nanos(3)));
+    let of_the_first = first.take(Nanos(3), ServerId(4), node.report(Nanos(3))).unwrap();
     node.end(Nanos(4), a, 1);
     node.begin(Nanos(5), b, 1, Declared::default());
     node.begin(Nanos(6), a, 1, Declared::default());
-    let of_the_second = second.take(Nanos(7), ServerId(4), node.report(Nanos(7)));
+    let of_the_second = second.take(Nanos(7), ServerId(4), node.report(Nanos(7))).unwrap();
     let granted = |publication: &Publication| publication.grant.clone().unwrap();
     assert_eq!(granted(&of_the_first).number, granted(&of_the_second).number);
     assert_ne!(granted(&of_the_first).application, granted(&of_the_second).application);
-    node.hear(Nanos(8), of_the_first);
-    node.hear(Nanos(9), of_the_second);
+    node.hear(Nanos(8), of_the_first).unwrap();
+    node.hear(Nanos(9), of_the_second).unwrap();
     assert!(node.admits(a) && !node.admits(b));
     bring(&mut second, Nanos(10), 4, &mut node);
     assert_eq!(second.publication(ServerId(4)).unwrap().grant.unwrap().application, "a".into());
@@ -210,12 +245,19 @@ fn what_a_node_has_counts_for_more_than_what_it_was_granted_meanwhile() {
 fn old_reports_and_those_of_a_process_before_change_nothing() {
     let mut coordinator = Coordinator::new(Order::Fifo);
     let report = |instance, number, ended| Report { instance, number, holds: None, ended, applications: Vec::new() };
-    coordinator.take(Nanos(1), ServerId(1), report(1, 5, 4));
-    let answer = coordinator.take(Nanos(2), ServerId(1), report(1, 5, 9));
-    assert_eq!((answer, coordinator.nodes[&ServerId(1)].number), (Publication::nothing(1), 4));
-    coordinator.take(Nanos(3), ServerId(1), report(2, 1, 0));
+    let edition = |process, number| Edition { process, number };
+    coordinator.take(Nanos(1), ServerId(1), report(1, 5, 4)).unwrap();
+    for number in [5, 4] {
+        let refused = Outdated::Report(OldEdition { told: edition(1, number), known: edition(1, 5) });
+        assert_eq!(coordinator.take(Nanos(2), ServerId(1), report(1, number, 9)), Err(refused));
+    }
+    assert_eq!(coordinator.nodes[&ServerId(1)].number, 4);
+    coordinator.take(Nanos(3), ServerId(1), report(2, 1, 0)).unwrap();
     assert_eq!(coordinator.nodes[&ServerId(1)].report.instance, 2);
-    coordinator.take(Nanos(4) + NODE_FORGOTTEN_AFTER, ServerId(2), report(1, 1, 0));
+    let refused = Outdated::Report(OldEdition { told: edition(1, 6), known: edition(2, 1) });
+    assert_eq!(coordinator.take(Nanos(4), ServerId(1), report(1, 6, 5)), Err(refused));
+    assert_eq!(coordinator.nodes[&ServerId(1)].report.instance, 2);
+    coordinator.take(Nanos(4) + NODE_FORGOTTEN_AFTER, ServerId(2), report(1, 1, 0)).unwrap();
     assert_eq!(coordinator.nodes().collect::<Vec<_>>(), [ServerId(2)]);
 }
 
@@ -247,24 +289,26 @@ proptest! {
                 let publication = match there {
                     1 => coordinator.publication(number),
                     2 => {
-                        coordinator.take(now, number, report.clone());
-                        Some(coordinator.take(now, number, report))
+                        let publication = coordinator.take(now, number, report.clone()).unwrap();
+                        prop_assert!(coordinator.take(now, number, report).is_err());
+                        Some(publication)
                     }
-                    _ => Some(coordinator.take(now, number, report)),
+                    _ => Some(coordinator.take(now, number, report).unwrap()),
                 };
                 let Some(publication) = publication else { continue };
                 match back {
                     1 => {}
                     2 => late.push((at, publication)),
                     3 => {
-                        node.hear(now, publication.clone());
-                        node.hear(now, publication);
+                        node.hear(now, publication.clone()).unwrap();
+                        node.hear(now, publication).unwrap();
                     }
-                    _ => node.hear(now, publication),
+                    _ => node.hear(now, publication).unwrap(),
                 }
             }
             if round % 5 == 4 {
-                late.drain(..).for_each(|(at, publication): (usize, Publication)| nodes[at].hear(now, publication));
+                // Some are refused.
+                late.drain(..).for_each(|(at, publication): (usize, Publication)| _ = nodes[at].hear(now, publication));
             }
             for (at, node) in nodes.iter_mut().enumerate() {
                 let admitted: Vec<_> = (0..3).filter(|app| node.admits(ids[at][*app])).collect();

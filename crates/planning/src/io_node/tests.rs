@@ -107,6 +107,10 @@ fn what_a_server_does_for_itself_waits_for_nobody_and_nobody_for_it() {
     assert_eq!(node.states(Nanos(1)).len(), 1);
 }
 
+fn nothing(instance: u64) -> Publication {
+    Publication { instance, heard: 0, grant: None, recalled: 0 }
+}
+
 #[test]
 fn who_has_the_node_keeps_it_while_another_coordinator_takes_over() {
     let mut node = node();
@@ -117,7 +121,7 @@ fn who_has_the_node_keeps_it_while_another_coordinator_takes_over() {
     // It decides no more: another one is to be heard.
     node.set_coordinator(Nanos(3), ServerId(3), false);
     assert!(!node.is_open() && node.admits(a) && !node.admits(b));
-    node.hear(Nanos(4), Publication::nothing(7));
+    node.hear(Nanos(4), nothing(7)).unwrap();
     assert!(node.admits(a) && !node.admits(b));
     // It decides again, and grants nothing that is held.
     node.set_coordinator(Nanos(5), ServerId(3), true);
@@ -136,27 +140,33 @@ fn without_a_coordinator_everybody_is_served() {
     node.arrive(Nanos(6), b);
     assert!(node.is_open() && node.admits(a) && node.admits(b));
     let says = |number, application: &str| Publication {
-        instance: 7,
         grant: Some(NodeGrant { number, application: application.into() }),
-        recalled: 0,
+        ..nothing(7)
     };
-    node.hear(Nanos(10), Publication::nothing(8));
+    assert_eq!(node.hear(Nanos(10), nothing(8)), Err(Outdated::OtherProcess { told: 8, own: 7 }));
     assert!(node.is_open(), "it is for an earlier process");
-    node.hear(Nanos(10), Publication::nothing(7));
+    node.hear(Nanos(10), nothing(7)).unwrap();
     assert!(!node.is_open() && !node.admits(a) && !node.admits(b) && node.has_news());
     let report = node.report(Nanos(10));
     assert_eq!(report.applications.iter().filter(|app| app.claim.is_some()).count(), 2);
-    node.hear(Nanos(11), says(5, "b"));
+    node.hear(Nanos(11), says(5, "b")).unwrap();
     assert!(!node.admits(a) && node.admits(b));
-    node.hear(Nanos(12), says(6, "a"));
+    node.hear(Nanos(12), says(6, "a")).unwrap();
     assert!(node.admits(b) && !node.admits(a), "not taken back");
     node.finish(Nanos(13), b);
     node.settle(Nanos(63));
-    node.hear(Nanos(64), says(5, "b"));
+    node.hear(Nanos(64), says(5, "b")).unwrap();
     assert!(!node.admits(b), "it is over");
-    node.hear(Nanos(65), says(6, "a"));
+    node.hear(Nanos(65), says(6, "a")).unwrap();
     assert!(node.admits(a));
-    node.settle(Nanos(65) + SILENCE_MAX);
+    // An answer to an earlier report than the last one that was answered is late, and says nothing, nor that anybody is there.
+    let heard = node.report(Nanos(66)).number;
+    node.hear(Nanos(67), Publication { heard, ..says(6, "a") }).unwrap();
+    let late = node.hear(Nanos(65) + SILENCE_MAX, Publication { recalled: 6, heard: heard - 1, ..nothing(7) });
+    let [told, known] = [heard - 1, heard].map(|number| Edition { process: 7, number });
+    assert_eq!(late, Err(Outdated::Publication(OldEdition { told, known })));
+    assert!(node.admits(a));
+    node.settle(Nanos(67) + SILENCE_MAX);
     assert!(node.is_open() && node.admits(b));
 }
 

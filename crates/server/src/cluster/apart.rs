@@ -51,7 +51,7 @@ impl ControlQueue {
 
 /// Whether messages of this kind are answered from memory, in a moment.
 pub fn is_control(kind: u32) -> bool {
-    let of_tables = matches!(kind, wire::JobTable::KIND | wire::RATE_TABLE);
+    let of_tables = matches!(kind, wire::JobTable::KIND | wire::JobTable::OF_METADATA | wire::RATE_TABLE);
     of_tables || matches!(kind, wire::PhaseReport::KIND | wire::PhaseGrant::KIND) || Heard::is_kind(kind)
 }
 
@@ -75,7 +75,7 @@ impl Cluster {
     pub(super) fn hear_apart(&self, core: &Core, pending: &Pending, bytes: &[u8]) -> bool {
         match pending.header.valid {
             wire::WantedPiece::KIND => moving::give_piece(core, pending, bytes),
-            wire::JobTable::KIND | wire::RATE_TABLE => {
+            wire::JobTable::KIND | wire::JobTable::OF_METADATA | wire::RATE_TABLE => {
                 self.told.keep(core, (self.config.number, &self.config.map()), pending, bytes)
             }
             wire::PhaseReport::KIND => self.hear_claims(core, pending, bytes),

@@ -3,7 +3,7 @@
 //! One thread, `controller`, has this server's follower and, if it is the one that decides, the controller. It has connections
 //! of its own, so that nothing else waits behind them. Allocations go to the arbiters as parts
 //! ([`isonomia_policy::Arbiter::apportion`]), which divide what there is and leave nothing idle: a job that does not use its
-//! part leaves it to the others.
+//! part leaves it to the others. What a job has of this server's targets it has of its metadata service, too.
 
 mod etcd;
 mod lease;
@@ -17,8 +17,8 @@ use crate::core::Core;
 use crate::target::Target;
 use etcd::Etcd;
 use isonomia_controller::{
-    Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, PARTS_PER_TARGET, Plan,
-    Reached, Refused, Settings, Term, Using, Wanted, parts, places,
+    Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, LOOK_FOR_PHASES_EVERY, Moment,
+    PARTS_PER_TARGET, Plan, Reached, Refused, Settings, Term, Using, Wanted, metadata_parts, parts, places,
 };
 use isonomia_policy::exchange::Meters;
 use isonomia_policy::{PolicySpec, Scheme};
@@ -88,7 +88,7 @@ struct Followed {
 
 impl Followed {
     fn look_every(&self) -> Nanos {
-        isonomia_controller::look_every(self.interval)
+        if self.is_pulled { LOOK_FOR_PHASES_EVERY } else { isonomia_controller::look_every(self.interval) }
     }
 }
 
@@ -185,7 +185,8 @@ impl Commander {
             let is_pulled = matches!(spec.scheme(), Scheme::Coflow(_));
             let meters = Meters::new(0, interval);
             let mut followed = Followed { spec, interval, policies, meters, look_at: now, is_pulled };
-            followed.meters = Meters::new(self.core.data_targets(), followed.look_every());
+            // It looks back as far as ever, however often.
+            followed.meters = Meters::new(self.core.data_targets(), isonomia_controller::look_every(interval));
             self.followed = Some(followed);
         }
     }
@@ -315,7 +316,7 @@ impl Commander {
         };
         controller.set_servers(now, servers);
         let (mut effects, before) = (Vec::new(), controller.counts());
-        controller.tick(now, wall(), &mut effects);
+        controller.tick(moment(now), &mut effects);
         self.act(effects, now, before);
     }
 
@@ -340,7 +341,7 @@ impl Commander {
                 // Who is the controller no more, or not yet, is asked in vain.
                 let Some(controller) = &mut self.controller else { return };
                 let (mut effects, before) = (Vec::new(), controller.counts());
-                let taken = controller.report(wall(), from, *report, &mut effects);
+                let taken = controller.report(moment(now), from, *report, &mut effects);
                 self.act(effects, now, before);
                 taken
             }
@@ -423,7 +424,7 @@ impl Commander {
     }
 
     /// Has the arbiters divide by these parts, and by the policy's tree where there are none.
-    fn apportion(&self, now: Nanos, mut parts: BTreeMap<TargetId, Vec<(JobId, f64)>>) {
+    fn apportion(&self, now: Nanos, parts: BTreeMap<TargetId, Vec<(JobId, f64)>>) {
         if let Some(outside) = self.core.outside.get() {
             let jobs: BTreeMap<JobId, Arc<JobInfo>> =
                 self.core.jobs.all().iter().map(|job| (job.id, job.info())).collect();
@@ -431,16 +432,13 @@ impl Commander {
             let whole = self.core.data_targets().max(1) as f64 * f64::from(PARTS_PER_TARGET);
             outside.allow(parts.values().flatten().filter_map(|(job, part)| Some((&**jobs.get(job)?, part / whole))));
         }
-        for target in self.core.targets.iter().filter(|target| !target.is_metadata()) {
-            let parts = target.id.and_then(|id| parts.remove(&id)).unwrap_or_default();
-            target.apportion(now, &parts);
-        }
+        apportion(&self.core, now, parts);
     }
 
     /// Has the arbiters serve jobs in the order that was computed over all targets; those that are not in it, in their own.
     fn rank(&mut self, now: Nanos, ranks: &BTreeMap<JobId, u32>) {
         let before = std::mem::replace(&mut self.ranked, ranks.keys().copied().collect());
-        for target in self.core.targets.iter().filter(|target| !target.is_metadata()) {
+        for target in &self.core.targets {
             before.iter().filter(|id| !ranks.contains_key(id)).for_each(|id| target.set_rank(now, *id, None));
             ranks.iter().for_each(|(id, rank)| target.set_rank(now, *id, Some(*rank)));
         }
@@ -484,10 +482,22 @@ impl Commander {
     }
 }
 
-/// The time of day, which regret periods end by.
-pub fn wall() -> Nanos {
-    let now = clock::wall();
-    Nanos(now.secs.unsigned_abs().saturating_mul(1_000_000_000) + u64::from(now.nanos))
+/// Has the arbiters of the targets, and that of the metadata service, divide by these parts of the targets.
+pub(super) fn apportion(core: &Core, now: Nanos, mut parts: BTreeMap<TargetId, Vec<(JobId, f64)>>) {
+    let of_metadata = metadata_parts(&parts);
+    for target in &core.targets {
+        if target.is_metadata() {
+            target.apportion(now, &of_metadata);
+        } else {
+            target.apportion(now, &target.id.and_then(|id| parts.remove(&id)).unwrap_or_default());
+        }
+    }
+}
+
+/// That time, and the time of day, which only people go by.
+pub fn moment(now: Nanos) -> Moment {
+    let wall = clock::wall();
+    Moment { now, wall: Nanos(wall.secs.unsigned_abs().saturating_mul(1_000_000_000) + u64::from(wall.nanos)) }
 }
 
 /// Who the jobs are.

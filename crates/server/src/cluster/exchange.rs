@@ -2,12 +2,17 @@
 //!
 //! One thread, `exchange`, looks every interval of the cluster file at what each job had of each target here, tells the other
 //! servers, and has the arbiters divide by what comes out of all tables. It has connections of its own: nothing waits for it, and it
-//! waits for nothing but other servers' connections, each in a thread of its own. A table that comes is kept by the worker that took it in.
+//! waits for nothing but other servers' connections, each in a thread of its own. A table that comes is kept by the worker that took it in,
+//! unless it is older than one that has come.
+//!
+//! The metadata services of all servers are divided by the policy, too, and apart from the targets: a job that opens many files has no less
+//! of the targets for it, as on one server.
 //!
 //! If other jobs are in it than before, the thread is woken: servers look at different moments, and what one of them has told shortly after
 //! another one looked would else count there nearly two intervals after it began. It looks so out of turn [`EARLY_PER_INTERVAL`] times an
 //! interval at most, and then tells others only if its own jobs are other ones than they know.
 
+use super::controller::infos;
 use super::links::Links;
 use super::placing::Known;
 use super::trial::Trial;
@@ -17,10 +22,11 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
 use isonomia_cluster::{Map, map};
+use isonomia_policy::PolicySpec;
 use isonomia_policy::exchange::{Course, Exchange, Left, Meters, Rule, Table};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_transport::handshake::Protection;
-use isonomia_units::{JobInfo, Nanos, Placement, ServerId};
+use isonomia_units::{Edition, Editions, JobInfo, Nanos, Placement, ServerId};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +48,10 @@ const TOLD_TO_WITHIN: Nanos = Nanos::from_secs(2);
 #[derive(Debug)]
 pub struct Told {
     exchange: Mutex<Exchange>,
+    /// The same of the metadata services.
+    of_metadata: Mutex<Exchange>,
+    /// The latest tables of each kind.
+    editions: Mutex<BTreeMap<u32, Editions>>,
     /// Free bytes of the targets of each server, this one's too.
     free_bytes: Mutex<BTreeMap<ServerId, Vec<u64>>>,
     /// Other jobs are in the tables than when the exchanger looked last.
@@ -54,41 +64,66 @@ impl Told {
     pub fn new(settings: map::Exchange) -> Self {
         Self {
             exchange: Mutex::new(begun(settings)),
+            of_metadata: Mutex::new(begun(settings)),
+            editions: Mutex::default(),
             free_bytes: Mutex::default(),
             has_news: AtomicBool::new(false),
             exchanger: OnceLock::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Exchange> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What counts of the targets, or of the metadata services.
+    fn lock(&self, is_metadata: bool) -> MutexGuard<'_, Exchange> {
+        let exchange = if is_metadata { &self.of_metadata } else { &self.exchange };
+        exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the table that a server sent, and confirms it.
     pub fn keep(&self, core: &Core, (own, map): (ServerId, &Map), pending: &Pending, bytes: &[u8]) {
         let from = ServerId(pending.header.offset as u16);
         let is_known = map.server(from).is_some() && from != own;
-        let unreadable = || "it cannot be read".to_owned();
-        let kept = match JobTable::decode(bytes) {
-            _ if !is_known => Err("it is no other server of the cluster file".to_owned()),
-            _ if pending.header.valid == RATE_TABLE => {
-                wire::decode_rates(bytes).map(|table| core.rates.tell(clock::now(), from, table)).ok_or_else(unreadable)
-            }
-            Some(JobTable { table, free_bytes }) => {
-                self.note_free(from, free_bytes);
-                self.tell(from, table)
-            }
-            None => Err(unreadable()),
+        let kept = if is_known {
+            self.hear(core, (from, pending.header.valid), bytes)
+        } else {
+            Err("it is no other server of the cluster file".to_owned())
         };
         let seq = pending.header.seq;
         let reply = match kept {
             Ok(()) => ReplyHeader::ok(seq, 0, 0),
             Err(error) => {
-                tracing::warn!(server = %from, %error, "a server's table of jobs is refused");
+                core.cluster.get().into_iter().for_each(|cluster| cluster.port.refuse(from, &error));
                 ReplyHeader::error(seq, Errno::PROTO.raw_os_error().unsigned_abs())
             }
         };
         core.answer_late(pending, &reply, &[]);
+    }
+
+    fn hear(&self, core: &Core, (from, kind): (ServerId, u32), bytes: &[u8]) -> Result<(), String> {
+        let (unreadable, now) = (|| "a table that cannot be read".to_owned(), clock::now());
+        if kind == RATE_TABLE {
+            let (edition, table) = wire::decode_rates(bytes).ok_or_else(unreadable)?;
+            self.admit(now, (from, kind), edition)?;
+            core.rates.tell(now, from, table);
+            return Ok(());
+        }
+        let JobTable { edition, table, free_bytes } = JobTable::decode(bytes).ok_or_else(unreadable)?;
+        self.admit(now, (from, kind), edition)?;
+        let is_metadata = kind == JobTable::OF_METADATA;
+        if !is_metadata {
+            self.note_free(from, free_bytes);
+        }
+        let is_news = self.lock(is_metadata).tell(now, from, table).map_err(|error| error.to_string())?;
+        if is_news {
+            self.has_news.store(true, Ordering::Release);
+            self.exchanger.get().into_iter().for_each(Thread::unpark);
+        }
+        Ok(())
+    }
+
+    /// Refuses a table that came before, or after a later one.
+    fn admit(&self, now: Nanos, (from, kind): (ServerId, u32), edition: Edition) -> Result<(), String> {
+        let mut editions = self.editions.lock().unwrap_or_else(PoisonError::into_inner);
+        editions.entry(kind).or_default().admit(now, from, edition).map_err(|error| format!("an old table: {error}"))
     }
 
     /// The targets of `server` have so many free bytes.
@@ -100,23 +135,14 @@ impl Told {
         self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn tell(&self, from: ServerId, table: Table) -> Result<(), String> {
-        let is_news = self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string())?;
-        if is_news {
-            self.has_news.store(true, Ordering::Release);
-            self.exchanger.get().into_iter().for_each(Thread::unpark);
-        }
-        Ok(())
-    }
-
     /// How many other servers' tables count.
     pub fn heard(&self) -> usize {
-        self.lock().heard()
+        self.lock(false).heard()
     }
 
     /// A copy without those who are silent: workers, who keep what comes, do not wait while it is made use of.
-    fn copy(&self, now: Nanos) -> Exchange {
-        let mut told = self.lock();
+    fn copy(&self, now: Nanos, is_metadata: bool) -> Exchange {
+        let mut told = self.lock(is_metadata);
         told.forget(now);
         told.clone()
     }
@@ -124,19 +150,31 @@ impl Told {
 
 fn begun(settings: map::Exchange) -> Exchange {
     let rule = if settings.is_by_presence { Rule::Presence } else { Rule::Received };
-    Exchange::new(rule, settings.interval.unwrap_or(map::Exchange::INTERVAL_DEFAULT))
+    Exchange::new(rule, interval_of(settings))
+}
+
+/// What is exchanged of the metadata services.
+struct Metadata {
+    links: Links,
+    meters: Meters,
+    course: Course,
+    /// What others were told the last time.
+    told: Table,
 }
 
 /// The thread.
 pub struct Exchanger {
     core: Arc<Core>,
     config: ClusterConfig,
+    /// Of the last table, of jobs or of rates.
+    edition: Edition,
     links: Links,
     /// Others: of two messages that wait for a server, one must not take the place of the other.
     rate_links: Links,
     settings: map::Exchange,
     meters: Meters,
     course: Course,
+    metadata: Metadata,
     /// Of the cluster file.
     servers: usize,
     /// All servers are to tell of their targets, since this one knows.
@@ -151,21 +189,26 @@ pub struct Exchanger {
 }
 
 impl Exchanger {
-    /// Of the server that has `core`.
-    pub fn new(core: Arc<Core>, config: ClusterConfig, way: (Option<String>, Protection)) -> Self {
+    /// Of the server that has `core`, whose process is the `process`-th in its directory.
+    pub fn new(core: Arc<Core>, config: ClusterConfig, way: (Option<String>, Protection), process: u64) -> Self {
         let settings = config.map().exchange();
-        let links = Links::of_the_latest(config.clone(), way.clone());
-        let rate_links = Links::of_the_latest(config.clone(), way);
+        let links_of = || Links::of_the_latest(config.clone(), way.clone());
+        let (links, rate_links) = (links_of(), links_of());
+        let (metadata_meters, metadata_course) = (Meters::new(1, interval_of(settings)), course(settings));
+        let metadata =
+            Metadata { links: links_of(), meters: metadata_meters, course: metadata_course, told: Table::default() };
         let meters = meters(&core, settings);
         let (course, told, now) = (course(settings), Table::default(), clock::now());
         Self {
             core,
             config,
+            edition: Edition { process, number: 0 },
             links,
             rate_links,
             settings,
             meters,
             course,
+            metadata,
             servers: 0,
             telling_since: None,
             told,
@@ -198,8 +241,12 @@ impl Exchanger {
                 self.settings = settings;
                 self.meters = meters(&self.core, settings);
                 self.course = course(settings);
+                self.metadata.meters = Meters::new(1, interval_of(settings));
+                self.metadata.course = course(settings);
                 if let Some(cluster) = self.core.cluster.get() {
-                    *cluster.told.lock() = begun(settings);
+                    for is_metadata in [false, true] {
+                        *cluster.told.lock(is_metadata) = begun(settings);
+                    }
                 }
                 self.core.targets.iter().for_each(|target| target.apportion(clock::now(), &[]));
             }
@@ -244,7 +291,7 @@ impl Exchanger {
     /// Decides for the policy that has no say; when to do so again.
     fn try_beside(&mut self, now: Nanos) -> Option<Nanos> {
         let cluster = self.core.cluster.get()?;
-        self.trial.look(&self.core, &self.config, now, || cluster.told.copy(now))
+        self.trial.look(&self.core, &self.config, now, || cluster.told.copy(now, false))
     }
 
     fn has_news(&self) -> bool {
@@ -267,17 +314,14 @@ impl Exchanger {
         }
         let data = || core.targets.iter().filter(|target| !target.is_metadata());
         let usage: Vec<_> = data().map(|target| target.usage(now)).collect();
-        let infos: HashMap<_, _> = if usage.iter().all(|usage| usage.is_empty()) && !is_wanted {
-            HashMap::new()
-        } else {
-            core.jobs.all().into_iter().map(|job| (job.id, job.info())).collect()
-        };
+        let infos: HashMap<_, _> =
+            if usage.iter().all(|usage| usage.is_empty()) && !is_wanted { HashMap::new() } else { infos(&core) };
         let own = self.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
         let mut free_bytes = cluster.told.free_bytes();
         if is_in_turn || !own.table.has_the_jobs_of(&self.told) {
             self.tell(&own.table, free_bytes.get(&self.config.number).map_or(&[], Vec::as_slice), is_balanced);
         }
-        let mut told = cluster.told.copy(now);
+        let mut told = cluster.told.copy(now, false);
         if is_wanted {
             let left = told.left(self.config.number, Arc::new(own.table.clone()));
             let silent = self.silent(now, &left, (is_balanced, told.kept_for()));
@@ -291,13 +335,44 @@ impl Exchanger {
         for (target, parts) in data().zip(own.parts(parts)) {
             target.apportion(now, &parts);
         }
+        self.divide_metadata(now, &policy, is_in_turn);
         if is_in_turn && let Some(table) = core.rates.divide(&core, now) {
             let (map, own) = (self.config.map(), self.config.number);
-            let message = wire::encode_rates(&table);
+            let message = wire::encode_rates(self.next_edition(), &table);
             for server in map.servers().iter().filter(|server| server.number != own) {
                 self.rate_links.send(server.number, message.clone());
             }
         }
+    }
+
+    /// The same for the metadata services, of which each server has one.
+    fn divide_metadata(&mut self, now: Nanos, policy: &PolicySpec, is_in_turn: bool) {
+        let core = self.core.clone();
+        let service = core.targets.iter().find(|target| target.is_metadata());
+        let (Some(cluster), Some(service), true) = (core.cluster.get(), service, self.servers > 1) else { return };
+        let usage = service.usage(now);
+        let infos = if usage.is_empty() { HashMap::new() } else { infos(&core) };
+        let own = self.metadata.meters.table(now, [usage], |job| infos.get(&job).map(|info| JobInfo::clone(info)));
+        let (table, told) = (&own.table, &mut self.metadata.told);
+        let is_known = !is_in_turn && table.has_the_jobs_of(told) || table.jobs.is_empty() && told.jobs.is_empty();
+        if !is_known {
+            *told = table.clone();
+            let (_, bytes) = JobTable::encode(self.next_edition(), table, &[]);
+            let (map, own) = (self.config.map(), self.config.number);
+            for server in map.servers().iter().filter(|server| server.number != own) {
+                self.metadata.links.send(server.number, (JobTable::OF_METADATA, bytes.clone()));
+            }
+        }
+        let mut others = cluster.told.copy(now, true);
+        let parts = others.join(now, policy, &own.table, &mut self.metadata.course);
+        // Alone it does as the policy says, of which it knows sooner who is there.
+        let parts = if others.heard() == 0 { Vec::new() } else { own.parts(parts).pop().unwrap_or_default() };
+        service.apportion(now, &parts);
+    }
+
+    fn next_edition(&mut self) -> Edition {
+        self.edition.number += 1;
+        self.edition
     }
 
     /// Servers that are not heard of although all have been telling for long enough. They do if files are placed by what they tell.
@@ -322,17 +397,21 @@ impl Exchanger {
         }
         self.told = table.clone();
         let map = self.config.map();
-        let (kind, bytes) = JobTable::encode(table, free_bytes);
+        let (kind, bytes) = JobTable::encode(self.next_edition(), table, free_bytes);
         for server in map.servers().iter().filter(|server| server.number != self.config.number) {
             self.links.send(server.number, (kind, bytes.clone()));
         }
     }
 }
 
+fn interval_of(settings: map::Exchange) -> Nanos {
+    settings.interval.unwrap_or(map::Exchange::INTERVAL_DEFAULT)
+}
+
 fn course(settings: map::Exchange) -> Course {
-    Course::new(settings.interval.unwrap_or(map::Exchange::INTERVAL_DEFAULT))
+    Course::new(interval_of(settings))
 }
 
 fn meters(core: &Core, settings: map::Exchange) -> Meters {
-    Meters::new(core.data_targets(), settings.interval.unwrap_or(map::Exchange::INTERVAL_DEFAULT))
+    Meters::new(core.data_targets(), interval_of(settings))
 }

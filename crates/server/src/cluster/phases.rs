@@ -52,39 +52,50 @@ impl Cluster {
     pub fn hear_claims(&self, core: &Core, pending: &Pending, bytes: &[u8]) {
         let from = ServerId(pending.header.offset as u16);
         let is_known = self.config.map().server(from).is_some() && from != self.config.number;
-        let heard = PhaseReport::decode(bytes).filter(|_| is_known).map(|report| {
-            // A policy without phases has no use for it: the sender will hear of the policy.
-            let node = core.phases.node();
-            _ = node.and_then(|node| node.lock().coordinate(clock::now(), from, report));
-            core.phases.publish();
-        });
-        confirm(core, pending, heard, from);
+        let heard = match PhaseReport::decode(bytes).filter(|_| is_known) {
+            Some(report) => {
+                // A policy without phases has no use for it: the sender will hear of the policy.
+                let node = core.phases.node();
+                let heard = node.map_or(Ok(()), |node| {
+                    node.lock().coordinate(clock::now(), from, report).map(drop).map_err(|error| error.to_string())
+                });
+                core.phases.publish();
+                heard
+            }
+            None => Err("no report of I/O phases".to_owned()),
+        };
+        self.confirm(core, pending, heard, from);
     }
 
     /// The coordinator tells who has this server's targets.
     pub fn hear_grant(&self, core: &Core, pending: &Pending, bytes: &[u8]) {
         let from = ServerId(pending.header.offset as u16);
         let is_coordinator = self.coordinator() == Some(from) && from != self.config.number;
-        let heard = PhaseGrant::decode(bytes).filter(|_| is_coordinator).map(|publication| {
-            if let Some(node) = core.phases.node() {
-                node.lock().hear(clock::now(), publication);
+        let heard = match PhaseGrant::decode(bytes).filter(|_| is_coordinator) {
+            Some(publication) => {
+                let node = core.phases.node();
+                let heard = node.map_or(Ok(()), |node| {
+                    node.lock().hear(clock::now(), publication).map_err(|error| error.to_string())
+                });
+                core.phases.look(core);
+                heard
             }
-            core.phases.look(core);
-        });
-        confirm(core, pending, heard, from);
+            None => Err("no grant of I/O phases by the coordinator".to_owned()),
+        };
+        self.confirm(core, pending, heard, from);
     }
-}
 
-fn confirm(core: &Core, pending: &Pending, heard: Option<()>, from: ServerId) {
-    let seq = pending.header.seq;
-    let reply = match heard {
-        Some(()) => ReplyHeader::ok(seq, 0, 0),
-        None => {
-            tracing::warn!(server = %from, "what a server says of I/O phases is refused");
-            ReplyHeader::error(seq, Errno::PROTO.raw_os_error().unsigned_abs())
-        }
-    };
-    core.answer_late(pending, &reply, &[]);
+    fn confirm(&self, core: &Core, pending: &Pending, heard: Result<(), String>, from: ServerId) {
+        let seq = pending.header.seq;
+        let reply = match heard {
+            Ok(()) => ReplyHeader::ok(seq, 0, 0),
+            Err(error) => {
+                self.port.refuse(from, &error);
+                ReplyHeader::error(seq, Errno::PROTO.raw_os_error().unsigned_abs())
+            }
+        };
+        core.answer_late(pending, &reply, &[]);
+    }
 }
 
 /// The thread.

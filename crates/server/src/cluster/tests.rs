@@ -10,6 +10,8 @@ use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 /// The only server of a cluster, and its directory.
 fn alone() -> (Server, tempfile::TempDir) {
@@ -80,14 +82,14 @@ fn control_messages_wait_for_no_arbiter() {
         channel.wait(slot, patience, Manner::default()).unwrap().errno
     };
     // All of them are answered, and refused: the cluster has no such server.
-    for kind in (3..=9).filter(|kind| is_control(*kind)) {
+    for kind in (3..=11).filter(|kind| is_control(*kind)) {
         assert_eq!(say(kind), Errno::PROTO.raw_os_error().unsigned_abs(), "{kind}");
     }
     assert!(metadata.usage(clock::now()).is_empty(), "one was queued");
     // What is for the thread that has the volumes waits with the requests of clients.
     say(1);
     assert!(!metadata.usage(clock::now()).is_empty());
-    assert_eq!((0..20).filter(|kind| is_control(*kind)).count(), 7);
+    assert_eq!((0..20).filter(|kind| is_control(*kind)).count(), 8);
 }
 
 #[test]
@@ -117,4 +119,54 @@ fn a_volume_does_not_move_whose_files_are_locked_or_may_be_written() {
     core.leave_session(key);
     core.give_back_departed(Nanos::MAX);
     freeze(core, ino.volume()).unwrap();
+}
+
+/// What a job is given of the targets it has of the metadata service, and no more when the allocation is over.
+#[test]
+fn an_allocation_holds_for_the_metadata_service() {
+    let (server, _dir) = alone();
+    let client = |job: &str| {
+        let (addresses, claims) =
+            (server.addresses().to_vec(), Claims { job: Some(job.to_owned()), ..Claims::default() });
+        Client::new(ClientConfig { addresses, timeout: Nanos::from_secs(60), claims, key_file: None })
+    };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for client in ["large", "small"].map(client) {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    client.get_attr(Ino::ROOT, b"", true).unwrap();
+                }
+            });
+        }
+        let core = &server.core;
+        let number = |name: &str| core.jobs.all().iter().find(|job| &*job.info().name == name).map(|job| job.id);
+        let service = core.targets.iter().find(|target| target.is_metadata()).unwrap();
+        let target = core.targets.iter().find_map(|target| target.id).unwrap();
+        let deadline = clock::now() + Nanos::from_secs(60);
+        let [large, small] = ["large", "small"].map(|name| {
+            loop {
+                assert!(clock::now() < deadline);
+                match number(name) {
+                    Some(id) => break id,
+                    None => std::thread::yield_now(),
+                }
+            }
+        });
+        for (parts, due) in [(vec![(large, 900_000.0), (small, 100_000.0)], 0.9), (Vec::new(), 0.5)] {
+            super::controller::apportion(core, clock::now(), BTreeMap::from([(target, parts)]));
+            // Both have to be active at a time.
+            loop {
+                assert!(clock::now() < deadline, "{:?}", service.shares(clock::now()));
+                let shares: BTreeMap<_, _> = service.shares(clock::now()).into_iter().collect();
+                if let (Some(of_large), true) = (shares.get(&large), shares.contains_key(&small)) {
+                    assert!((of_large - due).abs() < 1e-3, "{shares:?}");
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

@@ -8,11 +8,11 @@
 //! ever owed. While the policy that is followed is decided by a controller as well, servers do not tell each other of their jobs: then it goes by
 //! this server's alone.
 
-use super::controller::{by_key, infos, wall};
+use super::controller::{by_key, infos, moment};
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
-use isonomia_controller::{Given, JobKey, Kept, Plan, Standing, Using, look_every, parts};
+use isonomia_controller::{Given, JobKey, Kept, Plan, Standing, Using, look_every, metadata_parts, parts};
 use isonomia_policy::PolicySpec;
 use isonomia_policy::exchange::{Exchange, Meters};
 use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
@@ -106,7 +106,7 @@ impl Tried {
         let mut standing: BTreeMap<ServerId, Standing> = others.collect();
         standing.insert(number, Standing::of(&self.own));
         let known = standing.iter().map(|(server, standing)| (*server, standing)).collect();
-        let decided = self.plan.decide(wall(), &known);
+        let decided = self.plan.decide(moment(now), &known);
         let decided = decided.and_then(|mut decided| decided.failed.take().map_or(Ok(decided), Err));
         if let Err(error) = &decided
             && !std::mem::replace(&mut self.has_failed, true)
@@ -121,9 +121,13 @@ impl Tried {
         let names: Vec<JobKey> = self.own.iter().map(|using| JobKey::from(&using.job)).collect();
         let given = rates.iter().filter_map(|rate| Some((names.get(rate.job as usize)?, rate.target, rate.parts)));
         let mut parts = parts(given, &by_key(core));
-        for target in core.targets.iter().filter(|target| !target.is_metadata()) {
-            let parts = target.id.and_then(|id| parts.remove(&id)).unwrap_or_default();
-            target.apportion_shadow(now, &parts);
+        let of_metadata = metadata_parts(&parts);
+        for target in &core.targets {
+            if target.is_metadata() {
+                target.apportion_shadow(now, &of_metadata);
+            } else {
+                target.apportion_shadow(now, &target.id.and_then(|id| parts.remove(&id)).unwrap_or_default());
+            }
         }
     }
 }

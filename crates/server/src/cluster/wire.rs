@@ -7,7 +7,7 @@ use isonomia_planning::coordinator::{Publication, Report};
 use isonomia_policy::exchange::{Row, TARGETS_MAX, Table, rates};
 use isonomia_proto::XATTR_VALUE_LEN_MAX;
 use isonomia_store::PiecePlace;
-use isonomia_units::{JobInfo, VolumeId};
+use isonomia_units::{Edition, JobInfo, VolumeId};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -49,6 +49,8 @@ impl WantedPiece {
 /// What the jobs of the sender have of its targets, and what these have left; it is confirmed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobTable {
+    /// Which of the sender's tables it is.
+    pub edition: Edition,
     /// The jobs.
     pub table: Table,
     /// Free bytes of each target; of none, as long as it is not known.
@@ -58,21 +60,23 @@ pub struct JobTable {
 impl JobTable {
     /// Which kind it is, for the header.
     pub const KIND: u32 = 3;
+    /// The same, of what jobs have of the metadata services.
+    pub const OF_METADATA: u32 = 11;
 
     /// Kind and bytes of a table.
-    pub fn encode(table: &Table, free_bytes: &[u64]) -> (u32, Vec<u8>) {
-        (Self::KIND, postcard::to_extend(&SentTable::new(table, free_bytes), vec![FORMAT]).unwrap_or_default())
+    pub fn encode(edition: Edition, table: &Table, free_bytes: &[u64]) -> (u32, Vec<u8>) {
+        (Self::KIND, postcard::to_extend(&SentTable::new(edition, table, free_bytes), vec![FORMAT]).unwrap_or_default())
     }
 
     /// What was sent.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (format, body) = bytes.split_first()?;
         match postcard::take_from_bytes(body) {
-            Ok((SentTable { window_ns, jobs, targets, free_bytes }, []))
+            Ok((SentTable { edition, window_ns, jobs, targets, free_bytes }, []))
                 if *format == FORMAT && free_bytes.len() <= TARGETS_MAX =>
             {
                 let table = Table { window_ns, jobs: jobs.into_iter().map(JobInfo::from).collect(), targets };
-                Some(Self { table, free_bytes })
+                Some(Self { edition, table, free_bytes })
             }
             _ => None,
         }
@@ -82,13 +86,13 @@ impl JobTable {
 /// The kind of a message with a table of rates, for the header; it is confirmed.
 pub const RATE_TABLE: u32 = 7;
 
-/// Kind and bytes of what the sender's classes have of the rates of rules.
-pub fn encode_rates(table: &rates::Table) -> (u32, Vec<u8>) {
-    (RATE_TABLE, postcard::to_extend(table, vec![FORMAT]).unwrap_or_default())
+/// Kind and bytes of what the sender's classes have of the rates of rules, and which of its tables it is.
+pub fn encode_rates(edition: Edition, table: &rates::Table) -> (u32, Vec<u8>) {
+    (RATE_TABLE, postcard::to_extend(&(edition, table), vec![FORMAT]).unwrap_or_default())
 }
 
 /// What was sent.
-pub fn decode_rates(bytes: &[u8]) -> Option<rates::Table> {
+pub fn decode_rates(bytes: &[u8]) -> Option<(Edition, rates::Table)> {
     decoded(bytes)
 }
 
@@ -143,6 +147,7 @@ fn decoded<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 /// A table as it is sent. (The form of [`JobInfo`] in files leaves out what is not there, which this encoding cannot.)
 #[derive(Serialize, Deserialize)]
 struct SentTable {
+    edition: Edition,
     window_ns: u64,
     jobs: Vec<SentJob>,
     targets: Vec<Vec<Row>>,
@@ -160,13 +165,13 @@ struct SentJob {
 }
 
 impl SentTable {
-    fn new(table: &Table, free_bytes: &[u64]) -> Self {
+    fn new(edition: Edition, table: &Table, free_bytes: &[u64]) -> Self {
         let jobs = table.jobs.iter().cloned().map(|info| {
             let JobInfo { name, user, group, nodes, priority, within, .. } = info;
             SentJob { name, user, group, nodes, priority, within }
         });
         let (window_ns, targets, free_bytes) = (table.window_ns, table.targets.clone(), free_bytes.to_vec());
-        Self { window_ns, jobs: jobs.collect(), targets, free_bytes }
+        Self { edition, window_ns, jobs: jobs.collect(), targets, free_bytes }
     }
 }
 
@@ -314,10 +319,11 @@ mod tests {
         let row = |job| Row { job, service_ns: u64::MAX, is_short: job == 1 };
         let targets = vec![(0..3).map(row).collect(), Vec::new()];
         let table = Table { window_ns: 9, jobs: (0..3).map(job).collect(), targets };
-        let (kind, bytes) = JobTable::encode(&table, &[u64::MAX, 0]);
-        let sent = JobTable { table, free_bytes: vec![u64::MAX, 0] };
+        let edition = Edition { process: 3, number: u64::MAX };
+        let (kind, bytes) = JobTable::encode(edition, &table, &[u64::MAX, 0]);
+        let sent = JobTable { edition, table, free_bytes: vec![u64::MAX, 0] };
         assert_eq!((kind, JobTable::decode(&bytes)), (JobTable::KIND, Some(sent.clone())));
-        let many = JobTable::encode(&sent.table, &[0; TARGETS_MAX + 1]).1;
+        let many = JobTable::encode(edition, &sent.table, &[0; TARGETS_MAX + 1]).1;
         assert_eq!(JobTable::decode(&many), None, "more targets than a server has");
         assert_eq!(JobTable::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(JobTable::decode(&[&bytes[..], b"x"].concat()), None);
@@ -336,7 +342,8 @@ mod tests {
             let info = |job: JobId| Some(JobInfo::new(&name_of(job.0), &name_of(job.0), "g"));
             meters.table(Nanos(1), usage(1), info);
             let own = meters.table(Nanos(1_000_000_000), usage(1_000_000), info);
-            let (_, bytes) = JobTable::encode(&own.table, &[u64::MAX; TARGETS_MAX]);
+            let (_, bytes) =
+                JobTable::encode(Edition { process: u64::MAX, number: u64::MAX }, &own.table, &[u64::MAX; TARGETS_MAX]);
             assert!(bytes.len() <= XATTR_VALUE_LEN_MAX && !own.table.jobs.is_empty(), "{}", bytes.len());
             own.table.check().unwrap();
             assert_eq!(own.table.jobs[0].name, name_of(9998).into(), "who uses the most is told of first");

@@ -5,7 +5,7 @@
 
 use super::measure::GiftCoupons;
 use isonomia_allocation::AccountRecord;
-use isonomia_controller::{Given, JobKey, Kept, KnownJobs, Plan, Standing, Using, look_every, parts, places};
+use isonomia_controller::{Given, JobKey, Kept, KnownJobs, Moment, Plan, Standing, Using, look_every, parts, places};
 use isonomia_policy::exchange::{Meters, Usage};
 use isonomia_policy::{PolicySpec, Progress};
 use isonomia_units::{JobId, JobInfo, Nanos, ServerId, TargetId};
@@ -91,7 +91,8 @@ impl Controller {
         self.decide_at += self.interval;
         // A live server tells nothing to those who have nobody to report, and one that cannot decide leaves everything as it is.
         standings.retain(|_, standing| !standing.is_idle());
-        let Ok(decided) = self.plan.decide(now, &standings.iter().map(|(server, of)| (*server, of)).collect()) else {
+        let at = Moment { now, wall: now };
+        let Ok(decided) = self.plan.decide(at, &standings.iter().map(|(server, of)| (*server, of)).collect()) else {
             return Vec::new();
         };
         let mut told = Vec::new();

@@ -8,15 +8,12 @@
 use super::etcd::{Etcd, EtcdError, Holder};
 use crate::clock;
 use crate::core::Core;
+use isonomia_controller::{lease_looked_at_every, lease_s};
 use isonomia_units::Nanos;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The shortest lease: etcd gives none for less.
-const TTL_MIN_S: u64 = 2;
-/// The longest.
-const TTL_MAX_S: u64 = 10;
 /// This much of a lease is not used, for the difference of two clocks' paces.
 const MARGIN: Nanos = Nanos::from_millis(200);
 /// Who gave the lease up takes it again no sooner than this. The others ask several times in it whether anybody has it.
@@ -43,7 +40,7 @@ impl Lease {
     pub fn start(core: Arc<Core>, etcd: Etcd, own: String, interval: Nanos) -> std::io::Result<Arc<Self>> {
         let lease = Arc::new(Self { known: Mutex::default() });
         let shared = lease.clone();
-        let run = move || shared.run(&core, &etcd, &own, ttl_s(interval));
+        let run = move || shared.run(&core, &etcd, &own, lease_s(interval));
         std::thread::Builder::new().name("lease".to_owned()).spawn(run)?;
         Ok(lease)
     }
@@ -71,7 +68,7 @@ impl Lease {
     }
 
     fn run(self: &Arc<Self>, core: &Core, etcd: &Etcd, own: &str, ttl_s: u64) {
-        let (ttl, pause) = (Nanos::from_secs(ttl_s), Duration::from_millis(ttl_s * 1_000 / 4));
+        let (ttl, pause) = (Nanos::from_secs(ttl_s), Duration::from_nanos(lease_looked_at_every(ttl_s).0));
         let mut granted: Option<u64> = None;
         let mut is_told = false;
         let is_over = || core.is_stopping.load(Ordering::Relaxed) || Arc::strong_count(self) == 1;
@@ -106,11 +103,6 @@ impl Lease {
     }
 }
 
-/// A lease ends within one interval, so that another server is the controller within two.
-fn ttl_s(interval: Nanos) -> u64 {
-    (interval.0 / 1_000_000_000).clamp(TTL_MIN_S, TTL_MAX_S)
-}
-
 /// Prolongs the lease if it is ours, or takes the key if nobody has it; or ends it if this server, `own` by name with its lease's
 /// length, may not have it. Who has it now.
 fn step(etcd: &Etcd, own: Option<(&str, u64)>, granted: &mut Option<u64>) -> Result<Option<Holder>, EtcdError> {
@@ -138,15 +130,4 @@ fn step(etcd: &Etcd, own: Option<(&str, u64)>, granted: &mut Option<u64>) -> Res
     let lease = etcd.grant(ttl_s)?;
     *granted = Some(lease);
     etcd.claim(own, lease)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_ends_within_an_interval() {
-        let ttl = |ms| ttl_s(Nanos::from_millis(ms));
-        assert_eq!([ttl(100), ttl(2_000), ttl(5_500), ttl(10_000), ttl(600_000)], [2, 2, 5, 10, 10]);
-    }
 }

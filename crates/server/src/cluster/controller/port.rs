@@ -155,7 +155,7 @@ impl Port {
     /// Something that a server sent is not heeded.
     pub fn refuse(&self, from: ServerId, error: &dyn std::fmt::Display) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(server = %from, %error, "what a server says as or to the controller is refused");
+        tracing::warn!(server = %from, %error, "what a server says is refused");
     }
 
     /// What is told.

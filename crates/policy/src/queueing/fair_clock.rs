@@ -223,7 +223,7 @@ impl FairClock {
     pub(crate) fn forgo(&mut self, account: Account, most: Nanos) {
         let entry = &self.entries[account as usize];
         let most = entry.received + most.0 as f64;
-        if entry.is_open && self.fair_now(entry) > most {
+        if entry.is_open && entry.told > most && self.fair_now(entry) > most {
             self.settle(account);
             let entry = &mut self.entries[account as usize];
             entry.fair = most;
@@ -267,7 +267,8 @@ impl FairClock {
     /// Whether the clock has served the job more than it received.
     pub(crate) fn is_ahead(&self, account: Account) -> bool {
         let entry = &self.entries[account as usize];
-        self.fair_now(entry) > entry.received + NOTHING_NS
+        let received = entry.received + NOTHING_NS;
+        entry.told > received && self.fair_now(entry) > received
     }
 
     /// Whose account it is.

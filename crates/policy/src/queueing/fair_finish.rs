@@ -88,10 +88,11 @@
 //! same budget: so the target is idle at times while somebody waits, for [`Tuning::hold_max`] at once and a third of all time
 //! at most. One whose phase has ended is waited for in vain within [`Tuning::active_window`], for it is not known yet.
 //!
-//! A decision is O(1) where the job served is the one served before, and O(log n) else, beside what the clock takes. Nothing is
-//! moved that may stay: a job that has nothing queued any more keeps its places until it comes to be first there, for it may
-//! be back by then, and a place by the floor is where the job would come to it if it had not been served since it got the
-//! place, which is too soon. It gets its true place when it comes up.
+//! A decision is O(1) where the job served is the one served before, and O(log n) else, over many decisions, beside what the clock
+//! takes; one of them may move as many jobs as were served since. Nothing is moved that may stay: a job that has nothing
+//! queued any more keeps its places until it comes to be first there, for it may be back by then, and a place by the floor is
+//! where the job would come to it if it had not been served since it got the place, which is too soon. It gets its true place
+//! when it comes up.
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::history::SizeHistory;

@@ -3,6 +3,7 @@
 //! Prints a JSON line for each scheme and size: the median, least, and greatest time of the repeats, each over
 //! decisions on a sequence of populations in which a tenth of the applications change from one to the next. Stripe
 //! counts are 1 to 8, as in GIFT's population. Clock: the thread's processor time, so that a busy machine does not count.
+//! Arguments are parts of what a line is about, as in `gift ' 1000 apps'`: only lines are measured that have them all.
 
 use isonomia_allocation::{
     App, Coflow, Demand, FairFinish, Gift, GiftConfig, Order, Problem, Progress, Targets, bsip, mbw, pofs,
@@ -71,6 +72,11 @@ fn by_microlp(problem: &Problem) -> f64 {
 }
 
 fn measure(scheme: &str, problems: &[Problem], mut decide: impl FnMut(Nanos, &Problem)) {
+    let (apps, targets) = (problems[0].apps().len(), problems[0].targets().len());
+    let label = format!("{scheme} {apps} apps {targets} targets");
+    if !std::env::args().skip(1).filter(|part| !part.starts_with('-')).all(|part| label.contains(&part)) {
+        return;
+    }
     let mut now = Nanos::ZERO;
     let mut us: Vec<f64> = (0..REPEATS)
         .map(|_| {
@@ -83,7 +89,6 @@ fn measure(scheme: &str, problems: &[Problem], mut decide: impl FnMut(Nanos, &Pr
         })
         .collect();
     us.sort_by(f64::total_cmp);
-    let (apps, targets) = (problems[0].apps().len(), problems[0].targets().len());
     println!(
         "{{\"scheme\":\"{scheme}\",\"apps\":{apps},\"targets\":{targets},\"us_per_decision_median\":{:.1},\
          \"us_min\":{:.1},\"us_max\":{:.1},\"decisions\":{},\"repeats\":{REPEATS}}}",

@@ -32,7 +32,9 @@ pub(crate) fn fill(matrix: &Matrix, room: &mut [f64], weights: &[f64], values: &
         let mut step = waiting.last().map_or(f64::INFINITY, |&next| starts[next] - level);
         let mut fullest = None;
         for row in 0..room.len() {
-            if speed[row] > 0.0 && !is_full[row] && room[row] / speed[row] < step {
+            // A product is faster than a quotient, and leaves few rows for that.
+            let may_be_first = speed[row] > 0.0 && !is_full[row] && room[row] <= step * speed[row] * (1.0 + 1e-9);
+            if may_be_first && room[row] / speed[row] < step {
                 step = room[row] / speed[row];
                 fullest = Some(row);
             }

@@ -19,6 +19,8 @@ struct Player {
     /// Requests that come at a stated time.
     coming: Vec<(u64, Request)>,
     jobs: u32,
+    /// Jobs say at times how long their phases are.
+    declares: bool,
 }
 
 impl Player {
@@ -48,6 +50,10 @@ impl Player {
         let (due, later) = std::mem::take(&mut self.coming).into_iter().partition(|(when, _)| *when <= at);
         self.coming = later;
         for (_, request) in due {
+            if self.declares && self.below(6) == 0 {
+                let service = Nanos(self.below(20_000_000));
+                self.arbiter.expect(now, request.job, service);
+            }
             let known = self.arbiter.enqueue(now, request).is_ok();
             self.note(u64::from(known));
         }
@@ -118,6 +124,7 @@ fn digest(policy: &str, draw: Draw, jobs: u32, parallel: u32) -> u64 {
         in_flight: Vec::new(),
         coming: Vec::new(),
         jobs,
+        declares: policy.starts_with("fair-finish"),
     };
     for job in 0..jobs {
         player.announce(job);
@@ -135,7 +142,7 @@ fn digest(policy: &str, draw: Draw, jobs: u32, parallel: u32) -> u64 {
 
 #[test]
 fn every_decision_is_the_one_that_was_recorded() {
-    let recorded: [(&str, Draw, [u64; 3]); 6] = [
+    let recorded: [(&str, Draw, [u64; 3]); 9] = [
         ("fifo", Draw::VirtualTime, [0xc6e9_a342_e1a2_aa61, 0xf724_5a97_a8aa_7d52, 0x2085_c1be_22ab_c878]),
         ("job-fair", Draw::VirtualTime, [0x8507_7e7f_5e7d_aab6, 0x9d8e_d826_b3e9_ad6b, 0x4daf_160f_1ce4_b39b]),
         ("size-fair{j1=4}", Draw::VirtualTime, [0xb8ae_6f1e_6ad7_38dd, 0xbb38_7af6_8edd_f662, 0x50a5_d2f5_0177_a9d3]),
@@ -149,6 +156,17 @@ fn every_decision_is_the_one_that_was_recorded() {
             "group{g0=3}-then-user-then-priority-fair",
             Draw::Lottery,
             [0xe32f_76f6_57b1_55fb, 0x7878_bf16_8cbc_096a, 0xbef1_ccb4_bb97_3f9b],
+        ),
+        ("fair-finish", Draw::VirtualTime, [0x4c3d_e350_2b79_4740, 0x4d23_0a22_c144_4a02, 0x334f_1873_3423_7751]),
+        (
+            "fair-finish{guarantee=0.7,sizes=history,tree=size-fair}",
+            Draw::VirtualTime,
+            [0x1436_e7c2_087e_dd0c, 0x10dc_164a_01be_2abf, 0x7f40_7d36_eba4_615e],
+        ),
+        (
+            "fair-finish{guarantee=0.5,sizes=none,tree=group{g0=3}-then-user-then-size-fair}",
+            Draw::VirtualTime,
+            [0x3795_cb18_ea91_ce2e, 0xace8_1527_778e_cf4a, 0x012f_32ed_7071_3bd2],
         ),
     ];
     for (policy, draw, digests) in recorded {

@@ -8,6 +8,9 @@ const PANEL: usize = 8;
 /// Rows begin at multiples of this, and so do the parts of them that are computed: without odd ends, all of it is
 /// done in wide registers.
 const LANES: usize = 16;
+/// Rows from which a panel is eliminated together, so that it is loaded once for them all. They begin in the same register, as
+/// this divides [`PANEL`], and that [`LANES`].
+const TOGETHER: usize = 2;
 /// A pivot below this belongs to a row that depends on others; it is left out.
 const PIVOT_MIN: f64 = 1e-30;
 
@@ -66,17 +69,26 @@ impl Cholesky {
     #[inline(always)]
     fn factorise_panels(&mut self) {
         let (size, stride) = (self.size, self.stride);
+        let pieces = stride / LANES;
         for begin in (0..size).step_by(PANEL) {
             let end = (begin + PANEL).min(size);
             for at in begin..end {
                 let (above, row) = self.entries.split_at_mut(at * stride);
-                let (from, lane) = (at / LANES * LANES, at % LANES);
-                let row = &mut row[from..stride];
-                for other in begin..at {
-                    let other = &above[other * stride + from..(other + 1) * stride];
-                    let factor = other[lane];
-                    row.iter_mut().zip(other).for_each(|(entry, other)| *entry -= factor * other);
+                let (from, lane) = (at / LANES, at % LANES);
+                let (row, _) = row[..stride].as_chunks_mut::<LANES>();
+                let (others, _) = above[begin * stride..].as_chunks::<LANES>();
+                let mut factors = [0.0; PANEL];
+                for (factor, other) in factors.iter_mut().zip(others.chunks_exact(pieces)) {
+                    *factor = other[from][lane];
                 }
+                for (piece, row) in row.iter_mut().enumerate().skip(from) {
+                    let mut entries = *row;
+                    for (factor, other) in factors.iter().zip(others.chunks_exact(pieces)) {
+                        entries.iter_mut().zip(&other[piece]).for_each(|(entry, other)| *entry -= factor * other);
+                    }
+                    *row = entries;
+                }
+                let row = row[from..].as_flattened_mut();
                 let pivot = row[lane];
                 let (root, scale) =
                     if pivot > PIVOT_MIN { (pivot.sqrt(), 1.0 / pivot.sqrt()) } else { (f64::INFINITY, 0.0) };
@@ -84,12 +96,22 @@ impl Cholesky {
                 row[lane] = root;
             }
             let (above, below) = self.entries.split_at_mut(end * stride);
-            for (at, row) in (end..).zip(below.chunks_exact_mut(stride)) {
-                let (from, lane) = (at / LANES * LANES, at % LANES);
-                let row = &mut row[from..];
-                let others: [&[f64]; PANEL] =
-                    std::array::from_fn(|other| &above[(begin + other) * stride + from..(begin + other + 1) * stride]);
-                eliminate(row, others, lane);
+            let Some((panel, _)) = above[begin * stride..].as_chunks::<LANES>().0.split_at_checked(PANEL * pieces)
+            else {
+                // Nothing is below the last panel if it is a part of one.
+                return;
+            };
+            let mut at = end;
+            for rows in below.chunks_mut(TOGETHER * stride) {
+                let (rows, _) = rows.as_chunks_mut::<LANES>();
+                if rows.len() == TOGETHER * pieces {
+                    eliminate::<TOGETHER>(rows, panel, at);
+                } else {
+                    for (row, at) in rows.chunks_mut(pieces).zip(at..) {
+                        eliminate::<1>(row, panel, at);
+                    }
+                }
+                at += TOGETHER;
             }
         }
     }
@@ -126,16 +148,37 @@ impl Cholesky {
     }
 }
 
-/// Subtracts from `row` what the others have in column `lane`.
+/// Subtracts from `rows`, of which the first is row `at`, what those of `panel` have. All of them are in pieces of registers, and the
+/// rows begin in one piece.
 #[inline(always)]
-fn eliminate(row: &mut [f64], [a, b, c, d, e, f, g, h]: [&[f64]; PANEL], lane: usize) {
-    let low = [a[lane], b[lane], c[lane], d[lane]];
-    let high = [e[lane], f[lane], g[lane], h[lane]];
-    let others = a.iter().zip(b).zip(c).zip(d).zip(e).zip(f).zip(g).zip(h);
-    for (entry, (((((((a, b), c), d), e), f), g), h)) in row.iter_mut().zip(others) {
-        *entry -= ((low[0] * a + low[1] * b) + (low[2] * c + low[3] * d))
-            + ((high[0] * e + high[1] * f) + (high[2] * g + high[3] * h));
+fn eliminate<const ROWS: usize>(rows: &mut [[f64; LANES]], panel: &[[f64; LANES]], at: usize) {
+    let pieces = rows.len() / ROWS;
+    let (from, lane) = (at / LANES, at % LANES);
+    let mut factors = [[0.0; PANEL]; ROWS];
+    for (row, factors) in factors.iter_mut().enumerate() {
+        for (factor, other) in factors.iter_mut().zip(panel.chunks_exact(pieces)) {
+            *factor = other[from][lane + row];
+        }
     }
+    for piece in from..pieces {
+        let [a, b, c, d, e, f, g, h] = pieces_at(panel, piece, pieces);
+        for (row, factors) in factors.iter().enumerate() {
+            let mut entries = rows[row * pieces + piece];
+            for (lane, entry) in entries.iter_mut().enumerate() {
+                *entry -= ((factors[0] * a[lane] + factors[1] * b[lane])
+                    + (factors[2] * c[lane] + factors[3] * d[lane]))
+                    + ((factors[4] * e[lane] + factors[5] * f[lane]) + (factors[6] * g[lane] + factors[7] * h[lane]));
+            }
+            rows[row * pieces + piece] = entries;
+        }
+    }
+}
+
+/// The same piece of each row of a panel.
+#[inline(always)]
+fn pieces_at(panel: &[[f64; LANES]], piece: usize, pieces: usize) -> [&[f64; LANES]; PANEL] {
+    let at = |row: usize| &panel[row * pieces + piece];
+    [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)]
 }
 
 /// Σ a b, as sums of every eighth product.

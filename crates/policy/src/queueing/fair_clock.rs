@@ -11,6 +11,10 @@
 //! more, a job's pace changes when others of its user come or go; tags are then those at the present paces, brought
 //! up to date when a job is served or comes to be first ([`FairClock::tag`]). Service is in ns.
 //!
+//! A tag is computed when something is told of its phase or a pace has changed, and is that number until then: neither service
+//! nor time changes it, but for rounding. The same holds of the virtual time at which a job comes to its floor, except that
+//! what it is served itself puts that off.
+//!
 //! O(log n) for whatever begins or ends, with n jobs in the clock, beside the tree's own; serving costs O(1) unless somebody
 //! is done.
 
@@ -23,6 +27,9 @@ use isonomia_units::{JobId, JobInfo, Nanos};
 const NOTHING_NS: f64 = 1e-3;
 /// The slowest pace that is told apart.
 const PACE_MIN: f64 = 1e-12;
+
+/// At no count of changes was anything computed.
+const NEVER: u64 = u64::MAX;
 
 /// An account in the clock.
 pub(crate) type Account = u32;
@@ -48,6 +55,14 @@ struct Entry {
     /// What had been received when the phase began.
     begun: f64,
     growth: f64,
+    /// The tag, and [`ShareTree::pace_changes`] when it was computed; [`NEVER`] if what it is made of was told anew since.
+    tag: u64,
+    tag_of: u64,
+    /// The same of the floor, what had been received by then, and how much later it is with each ns more of that.
+    floor: f64,
+    floor_of: u64,
+    floor_by: f64,
+    floor_put_off: f64,
 }
 
 /// How far a job's I/O phase has come, and how far it would have under fair sharing.
@@ -75,7 +90,26 @@ pub(crate) struct FairClock {
     entries: Vec<Entry>,
     vacant: Vec<Account>,
     /// Who is in the clock, by tag; one that is out of date is too low or too high, and put right when it comes up.
-    ends: TagHeap,
+    ends: TagHeap<u64>,
+}
+
+impl Entry {
+    /// What the tag and the floor are made of is not what it was.
+    fn told_anew(&mut self) {
+        (self.tag_of, self.floor_of) = (NEVER, NEVER);
+    }
+
+    /// What the clock has served when the node above is at `time`, with the job in it all the while.
+    fn fair_at(&self, time: f64, weight: f64) -> f64 {
+        (self.fair + weight * (time - self.settled)).min(self.told).max(self.fair)
+    }
+
+    fn settle(&mut self, time: f64, weight: f64) {
+        if self.is_in {
+            self.fair = self.fair_at(time, weight);
+        }
+        self.settled = time;
+    }
 }
 
 impl FairClock {
@@ -108,6 +142,12 @@ impl FairClock {
             received: 0.0,
             begun: 0.0,
             growth: 1.0,
+            tag: 0,
+            tag_of: NEVER,
+            floor: 0.0,
+            floor_of: NEVER,
+            floor_by: 0.0,
+            floor_put_off: 0.0,
         };
         if account as usize == self.entries.len() {
             self.entries.push(entry);
@@ -128,8 +168,9 @@ impl FairClock {
 
     /// The job has another leaf, in the node of which time is another.
     fn settle_elsewhere(&mut self, account: Account) {
-        let is_in = std::mem::replace(&mut self.entries[account as usize].is_in, false);
-        if is_in {
+        let entry = &mut self.entries[account as usize];
+        entry.told_anew();
+        if std::mem::replace(&mut entry.is_in, false) {
             self.enter(account);
         } else {
             self.settle(account);
@@ -152,6 +193,7 @@ impl FairClock {
         }
         entry.begun = entry.received;
         entry.told = entry.received + told;
+        entry.told_anew();
         (entry.growth, entry.is_open) = (growth, true);
         self.enter(account);
     }
@@ -163,6 +205,7 @@ impl FairClock {
         if entry.is_open {
             entry.told = (entry.received + service.0 as f64).max(entry.fair);
             entry.growth = growth;
+            entry.told_anew();
             self.enter(account);
         }
     }
@@ -178,11 +221,13 @@ impl FairClock {
     /// The job had nothing to be served for a while: in the clock, too, it is owed no more than `most`, although the clock
     /// may have finished what was told.
     pub(crate) fn forgo(&mut self, account: Account, most: Nanos) {
-        self.settle(account);
-        let entry = &mut self.entries[account as usize];
+        let entry = &self.entries[account as usize];
         let most = entry.received + most.0 as f64;
-        if entry.is_open && entry.fair > most {
+        if entry.is_open && entry.told > most && self.fair_now(entry) > most {
+            self.settle(account);
+            let entry = &mut self.entries[account as usize];
             entry.fair = most;
+            entry.told_anew();
             self.enter(account);
         }
     }
@@ -196,6 +241,7 @@ impl FairClock {
         }
         // What it turned out to be. The clock takes nothing back.
         entry.told = entry.received.max(entry.fair);
+        entry.told_anew();
         let needed = Nanos((entry.received - entry.begun) as u64);
         self.place(account);
         self.pass(0.0);
@@ -221,8 +267,8 @@ impl FairClock {
     /// Whether the clock has served the job more than it received.
     pub(crate) fn is_ahead(&self, account: Account) -> bool {
         let entry = &self.entries[account as usize];
-        let fair = if entry.is_in { self.fair_now(entry) } else { entry.fair };
-        fair > entry.received + NOTHING_NS
+        let received = entry.received + NOTHING_NS;
+        entry.told > received && self.fair_now(entry) > received
     }
 
     /// Whose account it is.
@@ -250,20 +296,31 @@ impl FairClock {
             service -= cost.max(0.0);
             self.settle(account);
             let entry = &self.entries[account as usize];
-            if entry.told - entry.fair > NOTHING_NS && self.tag(account) > key(self.virtual_time) {
-                // Its pace has changed since.
-                self.place(account);
-            } else {
-                self.leave(account);
+            if entry.told - entry.fair > NOTHING_NS {
+                let (tag, job) = (self.compute_tag(account), self.entries[account as usize].job);
+                if tag > key(self.virtual_time) {
+                    // Its pace has changed since.
+                    self.ends.set(account, (tag, job));
+                    continue;
+                }
             }
+            self.leave(account);
         }
     }
 
     /// Where the job is in the order in which the clock finishes, at the present paces: the least is first.
-    pub(crate) fn tag(&mut self, account: Account) -> u128 {
+    pub(crate) fn tag(&mut self, account: Account) -> u64 {
+        let entry = &self.entries[account as usize];
+        if entry.tag_of == self.tree.pace_changes() { entry.tag } else { self.compute_tag(account) }
+    }
+
+    fn compute_tag(&mut self, account: Account) -> u64 {
         self.settle(account);
         let entry = &self.entries[account as usize];
-        key(self.time_of(entry) + (entry.told - entry.fair) / self.pace(entry.leaf))
+        let tag = key(self.time_of(entry) + (entry.told - entry.fair) / self.pace(entry.leaf));
+        let entry = &mut self.entries[account as usize];
+        (entry.tag, entry.tag_of) = (tag, self.tree.pace_changes());
+        tag
     }
 
     /// When the clock served it last.
@@ -276,18 +333,34 @@ impl FairClock {
     }
 
     /// The virtual time from which the job will have received less than `part`, more than 0, of what the clock served of it;
-    /// never, if it has received that part of all that the clock will serve.
-    pub(crate) fn floor(&mut self, account: Account, part: f64) -> u128 {
+    /// never, if it has received that part of all that the clock will serve. At the present paces.
+    pub(crate) fn floor(&mut self, account: Account, part: f64) -> u64 {
         self.settle(account);
+        let entry = &self.entries[account as usize];
+        let pace = self.pace(entry.leaf);
+        let floor = self.time_of(entry) + (entry.received / part - entry.fair) / pace;
+        let entry = &mut self.entries[account as usize];
+        (entry.floor, entry.floor_of) = (floor, self.tree.pace_changes());
+        (entry.floor_by, entry.floor_put_off) = (entry.received, 1.0 / (part * pace));
+        self.floor_as_known(account, part)
+    }
+
+    /// The same at the paces at which it was computed last.
+    pub(crate) fn floor_as_known(&self, account: Account, part: f64) -> u64 {
         let entry = &self.entries[account as usize];
         if entry.received >= part * entry.told {
             return key(f64::INFINITY);
         }
-        key(self.time_of(entry) + (entry.received / part - entry.fair) / self.pace(entry.leaf))
+        key(entry.floor + (entry.received - entry.floor_by) * entry.floor_put_off)
+    }
+
+    /// Whether the paces at which the floor was computed last are the present ones, and what was told has not changed since.
+    pub(crate) fn knows_floor(&self, account: Account) -> bool {
+        self.entries[account as usize].floor_of == self.tree.pace_changes()
     }
 
     /// Virtual time, comparable with what [`Self::tag`] and [`Self::floor`] give.
-    pub(crate) fn now(&self) -> u128 {
+    pub(crate) fn now(&self) -> u64 {
         key(self.virtual_time)
     }
 
@@ -305,21 +378,31 @@ impl FairClock {
         })
     }
 
+    /// What the clock has served of the job by now.
     fn fair_now(&self, entry: &Entry) -> f64 {
+        if !entry.is_in {
+            return entry.fair;
+        }
+        if let Some(weight) = self.tree.weight_below_root(entry.leaf) {
+            return entry.fair_at(self.virtual_time, weight);
+        }
         let (weight, above) = self.tree.links(entry.leaf);
         let mut time = self.virtual_time;
         for (node, factor) in above.into_iter().filter(|(node, _)| *node != ROOT) {
             let (own, at) = self.nodes.get(node as usize).copied().unwrap_or_default();
             time = own + passed(time - at, factor);
         }
-        (entry.fair + weight * (time - entry.settled)).min(entry.told).max(entry.fair)
+        entry.fair_at(time, weight)
     }
 
     /// Counts what the clock has served of the job up to now. To be called before it is counted in or out.
     fn settle(&mut self, account: Account) {
-        let entry = &self.entries[account as usize];
-        let fair = if entry.is_in { self.fair_now(entry) } else { entry.fair };
-        let (_, above) = self.tree.links(entry.leaf);
+        let entry = &mut self.entries[account as usize];
+        if let Some(weight) = self.tree.weight_below_root(entry.leaf) {
+            entry.settle(self.virtual_time, weight);
+            return;
+        }
+        let (weight, above) = self.tree.links(entry.leaf);
         let mut time = self.virtual_time;
         for (node, factor) in above.into_iter().filter(|(node, _)| *node != ROOT) {
             if self.nodes.len() <= node as usize {
@@ -330,15 +413,17 @@ impl FairClock {
             *at = time;
             time = *own;
         }
-        let entry = &mut self.entries[account as usize];
-        (entry.fair, entry.settled) = (fair, time);
+        entry.settle(time, weight);
     }
 
     /// The phase is longer than was told, by `next` at least.
     fn tell_anew(&mut self, account: Account, next: Nanos) {
+        // What was served beyond what was told does not count, as long as that is what is told.
+        self.settle(account);
         let entry = &mut self.entries[account as usize];
         let least = entry.received.max(entry.fair) + next.0 as f64;
         entry.told = (entry.begun + (entry.told - entry.begun) * entry.growth).max(least);
+        entry.told_anew();
         self.enter(account);
     }
 
@@ -347,6 +432,7 @@ impl FairClock {
         self.settle(account);
         let entry = &mut self.entries[account as usize];
         if !std::mem::replace(&mut entry.is_in, true) {
+            entry.told_anew();
             self.tree.activate(entry.leaf);
         }
         self.place(account);
@@ -365,6 +451,7 @@ impl FairClock {
         self.ends.remove(account);
         let entry = &mut self.entries[account as usize];
         (entry.is_in, entry.done, entry.left) = (false, self.virtual_time, self.now);
+        entry.told_anew();
         self.tree.deactivate(entry.leaf);
         self.forget_if_done(account);
     }
@@ -384,10 +471,10 @@ fn passed(above: f64, factor: f64) -> f64 {
 }
 
 /// A number that is not negative, as one that is in the same order.
-fn key(value: f64) -> u128 {
-    u128::from(value.max(0.0).to_bits())
+fn key(value: f64) -> u64 {
+    value.max(0.0).to_bits()
 }
 
-fn from_key(key: u128) -> f64 {
-    f64::from_bits(key as u64)
+fn from_key(key: u64) -> f64 {
+    f64::from_bits(key)
 }

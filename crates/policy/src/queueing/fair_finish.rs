@@ -87,6 +87,12 @@
 //! job that is first, has nothing queued, and is due back is waited for as in [`virtual_time`](super::virtual_time), from the
 //! same budget: so the target is idle at times while somebody waits, for [`Tuning::hold_max`] at once and a third of all time
 //! at most. One whose phase has ended is waited for in vain within [`Tuning::active_window`], for it is not known yet.
+//!
+//! A decision is O(1) where the job served is the one served before, and O(log n) else, over many decisions, beside what the clock
+//! takes; one of them may move as many jobs as were served since. Nothing is moved that may stay: a job that has nothing
+//! queued any more keeps its places until it comes to be first there, for it may be back by then, and a place by the floor is
+//! where the job would come to it if it had not been served since it got the place, which is too soon. It gets its true place
+//! when it comes up.
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::history::SizeHistory;
@@ -107,12 +113,13 @@ pub(crate) struct FairFinish {
     phases: Phases,
     /// By slot.
     habits: Vec<Habit>,
-    /// Jobs with something queued, by tag.
-    turns: TagHeap,
-    /// The same, by the virtual time from which they are below the floor.
-    floors: TagHeap,
-    /// Jobs in a phase with nothing queued that are worth waiting for, by tag.
-    awaited: TagHeap,
+    /// Jobs with something queued, by tag, and some that had until lately.
+    turns: TagHeap<u64>,
+    /// The same, by a virtual time before which they are not below the floor.
+    floors: TagHeap<u64>,
+    /// Jobs in a phase with nothing queued that are worth waiting for, by tag; of these, all that have been first in
+    /// [`Self::turns`] since.
+    awaited: TagHeap<u64>,
     holds: Holds,
     /// With one level a job's pace in the clock does not change, and neither does the time at which it comes to the floor.
     has_levels: bool,
@@ -141,68 +148,99 @@ impl FairFinish {
         let now = self.roster.advance(now);
         self.phases.clock.at(now);
         while let Some(slot) = self.roster.expire_one() {
+            self.turns.remove(slot);
             self.awaited.remove(slot);
             self.phases.end(slot);
         }
         now
     }
 
-    /// The job has something queued: brings it to its places.
+    /// The job has something queued: brings it to its places, unless it has them.
     fn enter(&mut self, slot: u32) {
         let Some(cost) = self.roster.job(slot).first_cost() else { return };
         let account = self.phases.account(slot);
         self.phases.clock.needs(account, cost);
-        let job = self.roster.job(slot).id;
-        self.turns.set(slot, (self.phases.clock.tag(account), job));
-        self.floors.set(slot, (self.phases.clock.floor(account, self.guarantee), job));
+        self.place(slot);
+        if !(self.phases.clock.knows_floor(account) && self.floors.contains(slot)) {
+            self.place_by_floor(slot);
+        }
     }
 
-    /// Nothing of the job is queued any more.
-    fn leave(&mut self, slot: u32) {
-        self.turns.remove(slot);
-        self.floors.remove(slot);
+    fn place(&mut self, slot: u32) {
+        let tag = self.phases.clock.tag(self.phases.account(slot));
+        self.turns.set(slot, (tag, self.roster.job(slot).id));
     }
 
-    /// Puts the next job in turn at its present place by the floor, if it is queued: one whose user's other jobs have left the
-    /// clock comes to the floor sooner than was foreseen.
+    /// Brings a job to its place by the floor at the present paces.
+    fn place_by_floor(&mut self, slot: u32) {
+        let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
+        self.floors.set(slot, (floor, self.roster.job(slot).id));
+    }
+
+    /// Puts the next job in turn at its present place by the floor, if it is queued and that may be another one: one whose user's
+    /// other jobs have left the clock comes to the floor sooner than was foreseen.
     fn look_again(&mut self) {
         self.looked_at = if (self.looked_at as usize) + 1 < self.habits.len() { self.looked_at + 1 } else { 0 };
         let slot = self.looked_at;
-        if self.floors.contains(slot) {
-            let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
-            self.floors.set(slot, (floor, self.roster.job(slot).id));
+        if self.floors.contains(slot) && !self.phases.clock.knows_floor(self.phases.account(slot)) {
+            self.place_by_floor(slot);
         }
+    }
+
+    /// The first by the floor that is below it.
+    fn first_below_floor(&mut self) -> Option<u32> {
+        // A few are looked at again at the present paces. The others are moved on by what they were served since they got their
+        // places, at most once for each time that they were.
+        let mut left = SMALLEST_MAX;
+        while left > 0 {
+            let ((due, job), slot) = self.floors.first().filter(|((due, _), _)| *due < self.phases.clock.now())?;
+            if !self.roster.job(slot).has_queued() {
+                self.floors.remove(slot);
+                continue;
+            }
+            let account = self.phases.account(slot);
+            let known = self.phases.clock.floor_as_known(account, self.guarantee);
+            if known > due {
+                self.floors.set(slot, (known, job));
+                continue;
+            }
+            if self.phases.clock.knows_floor(account) || self.phases.clock.floor(account, self.guarantee) <= due {
+                return Some(slot);
+            }
+            left -= 1;
+            self.place_by_floor(slot);
+        }
+        None
     }
 
     /// Who is next, and by what: a tag of 0 if it is the floor, so that nobody is waited for.
-    fn first(&mut self) -> Option<(u128, u32)> {
+    fn first(&mut self) -> Option<(u64, u32)> {
         if self.has_levels {
             self.look_again();
         }
-        for _ in 0..SMALLEST_MAX {
-            let Some(((due, _), slot)) = self.floors.first().filter(|((due, _), _)| *due < self.phases.clock.now())
-            else {
-                break;
-            };
-            let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
-            if floor <= due {
-                return Some((0, slot));
-            }
-            self.floors.set(slot, (floor, self.roster.job(slot).id));
+        if let Some(slot) = self.first_below_floor() {
+            return Some((0, slot));
         }
-        for _ in 0..SMALLEST_MAX {
-            let ((tag, _), slot) = self.turns.first()?;
-            let present = self.phases.clock.tag(self.phases.account(slot));
-            if present <= tag {
-                break;
+        let mut left = SMALLEST_MAX;
+        loop {
+            let ((tag, job), slot) = self.turns.first()?;
+            if !self.roster.job(slot).has_queued() {
+                self.turns.remove(slot);
+                if self.habits[slot as usize].is_prompt(self.holds.hold_max()) {
+                    self.awaited.set(slot, (tag, job));
+                }
+                continue;
             }
-            self.turns.set(slot, (present, self.roster.job(slot).id));
+            if left == 0 || self.phases.clock.tag(self.phases.account(slot)) <= tag {
+                return Some((tag, slot));
+            }
+            left -= 1;
+            self.place(slot);
         }
-        self.turns.first().map(|((tag, _), slot)| (tag, slot))
     }
 
     /// Until when the turn is held for a job that would be before `tag`; `None` if it is not.
-    fn hold(&mut self, now: Nanos, tag: u128) -> Option<Nanos> {
+    fn hold(&mut self, now: Nanos, tag: u64) -> Option<Nanos> {
         let end = self.holds.end(now);
         for _ in 0..SMALLEST_MAX {
             let ((awaited, _), slot) = self.awaited.first()?;
@@ -223,8 +261,12 @@ impl FairFinish {
         None
     }
 
+    /// Puts a job that has nothing queued among the awaited if it is worth it, unless that is to be seen when its turn comes.
     fn consider_awaiting(&mut self, slot: u32) {
-        if self.habits[slot as usize].is_prompt(self.holds.hold_max()) && !self.awaited.contains(slot) {
+        if !self.turns.contains(slot)
+            && self.habits[slot as usize].is_prompt(self.holds.hold_max())
+            && !self.awaited.contains(slot)
+        {
             let tag = self.phases.clock.tag(self.phases.account(slot));
             self.awaited.set(slot, (tag, self.roster.job(slot).id));
         }
@@ -251,8 +293,9 @@ impl Arbiter for FairFinish {
     fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
         self.advance(now);
         let Some((slot, queue)) = self.roster.remove_job(job) else { return Vec::new() };
-        self.leave(slot);
-        self.awaited.remove(slot);
+        for places in [&mut self.turns, &mut self.floors, &mut self.awaited] {
+            places.remove(slot);
+        }
         self.phases.close(slot);
         queue
     }
@@ -297,8 +340,7 @@ impl Arbiter for FairFinish {
         if more {
             self.enter(slot);
         } else {
-            self.leave(slot);
-            self.consider_awaiting(slot);
+            self.place(slot);
         }
         Next::Dispatch(request)
     }
@@ -320,7 +362,7 @@ impl Arbiter for FairFinish {
         if self.roster.job(slot).has_queued() {
             self.enter(slot);
         } else {
-            self.leave(slot);
+            self.turns.remove(slot);
         }
         true
     }
@@ -364,6 +406,12 @@ impl Arbiter for FairFinish {
     }
 
     fn drain(&mut self) -> Vec<Request> {
+        for slot in 0..self.habits.len() as u32 {
+            if !self.roster.job(slot).has_queued() && self.turns.contains(slot) {
+                self.turns.remove(slot);
+                self.consider_awaiting(slot);
+            }
+        }
         self.turns.clear();
         self.floors.clear();
         self.roster.drain()

@@ -3,7 +3,7 @@
 use isonomia_units::JobId;
 
 /// Virtual time at which a job's next request starts, and the job that breaks a tie: the lowest id.
-pub(crate) type Tag = (u128, JobId);
+pub(crate) type Tag<T = u128> = (T, JobId);
 
 const ABSENT: u32 = u32::MAX;
 /// Children of an entry: they lie side by side, so that a step down the heap costs two cache lines.
@@ -13,38 +13,38 @@ pub(crate) const SMALLEST_MAX: usize = 8;
 
 /// One job in the heap.
 #[derive(Clone, Copy)]
-struct Entry {
-    tag: u128,
+struct Entry<T> {
+    tag: T,
     job: JobId,
     slot: u32,
 }
 
 /// Min-heap of turns that finds each slot's entry in O(1). O(log n) for every change.
 #[derive(Default)]
-pub(crate) struct TagHeap {
-    heap: Vec<Entry>,
+pub(crate) struct TagHeap<T = u128> {
+    heap: Vec<Entry<T>>,
     /// Where each slot's entry is in `heap`.
     places: Vec<u32>,
 }
 
-impl Entry {
+impl<T: Copy + Ord> Entry<T> {
     fn is_before(&self, other: &Self) -> bool {
         self.tag < other.tag || (self.tag == other.tag && self.job < other.job)
     }
 
-    fn turn(&self) -> (Tag, u32) {
+    fn turn(&self) -> (Tag<T>, u32) {
         ((self.tag, self.job), self.slot)
     }
 }
 
-impl TagHeap {
+impl<T: Copy + Ord> TagHeap<T> {
     /// The slot with the smallest turn.
-    pub(crate) fn first(&self) -> Option<(Tag, u32)> {
+    pub(crate) fn first(&self) -> Option<(Tag<T>, u32)> {
         self.heap.first().map(Entry::turn)
     }
 
     /// The slots with the smallest turns, [`SMALLEST_MAX`] at most, in order.
-    pub(crate) fn smallest(&self) -> impl Iterator<Item = (Tag, u32)> {
+    pub(crate) fn smallest(&self) -> impl Iterator<Item = (Tag<T>, u32)> {
         // Places whose parents were all given, and which were not given themselves.
         let mut open = [0; 1 + SMALLEST_MAX * (BRANCHES - 1)];
         let mut open_len = usize::from(!self.heap.is_empty());
@@ -77,8 +77,8 @@ impl TagHeap {
         self.heap.is_empty()
     }
 
-    /// Inserts `slot`, or changes its turn.
-    pub(crate) fn set(&mut self, slot: u32, turn: Tag) {
+    /// Inserts `slot`, or changes its turn. O(1) if that is as it was.
+    pub(crate) fn set(&mut self, slot: u32, turn: Tag<T>) {
         if self.places.len() <= slot as usize {
             self.places.resize(slot as usize + 1, ABSENT);
         }
@@ -87,6 +87,8 @@ impl TagHeap {
         if place == ABSENT as usize {
             place = self.heap.len();
             self.heap.push(entry);
+        } else if self.heap[place].turn().0 == turn {
+            return;
         }
         self.settle(place, entry);
     }
@@ -109,7 +111,7 @@ impl TagHeap {
     }
 
     /// Puts `moved` where it belongs, given that the entry at `hole` is free and the rest in order.
-    fn settle(&mut self, mut hole: usize, moved: Entry) {
+    fn settle(&mut self, mut hole: usize, moved: Entry<T>) {
         let start = hole;
         while hole > 0 {
             let parent = (hole - 1) / BRANCHES;
@@ -136,7 +138,7 @@ impl TagHeap {
         self.fill(hole, moved);
     }
 
-    fn fill(&mut self, hole: usize, entry: Entry) {
+    fn fill(&mut self, hole: usize, entry: Entry<T>) {
         self.heap[hole] = entry;
         self.places[entry.slot as usize] = hole as u32;
     }
@@ -151,7 +153,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_an_ordered_map(steps in proptest::collection::vec((0u32..40, proptest::option::of(0u128..9)), 0..120)) {
-            let mut turns = TagHeap::default();
+            let mut turns = TagHeap::<u128>::default();
             let mut model = BTreeMap::new();
             for (slot, tag) in steps {
                 match tag {

@@ -67,6 +67,10 @@ pub(crate) struct ShareTree {
     inner: BTreeMap<(u32, Arc<str>), u32>,
     /// Counts the changes to what is active.
     changes: u64,
+    /// Of these, those that a pace may differ by.
+    pace_changes: u64,
+    /// The sum of the paces of all active leaves.
+    active_weight: f64,
 }
 
 impl ShareTree {
@@ -83,12 +87,14 @@ impl ShareTree {
             vacant: Vec::new(),
             inner: BTreeMap::new(),
             changes: 0,
+            pace_changes: 0,
+            active_weight: 0.0,
         }
     }
 
     /// Adds a leaf, inactive, that [`Self::pick`] will report as `slot`.
     pub(crate) fn insert(&mut self, info: &JobInfo, slot: u32) -> Leaf {
-        self.changes += 1;
+        self.count_change();
         let mut parent = ROOT;
         let last = self.levels.len() - 1;
         for at in 0..last {
@@ -181,7 +187,7 @@ impl ShareTree {
         if weight == before {
             return;
         }
-        self.changes += 1;
+        self.count_change();
         self.nodes[node as usize].weight = weight;
         self.steps[node as usize].weight = in_units(weight);
         if inner {
@@ -208,12 +214,17 @@ impl ShareTree {
 
     /// The sum of the paces of all active leaves.
     pub(crate) fn active_weight(&self) -> f64 {
-        in_units(self.nodes[ROOT as usize].active_weight)
+        self.active_weight
     }
 
-    /// A number that differs whenever a pace may.
+    /// A number that differs whenever a pace may, or their sum.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// A number that differs whenever a pace may. With one level and no proofs that is when a leaf is added.
+    pub(crate) fn pace_changes(&self) -> u64 {
+        self.pace_changes
     }
 
     /// The share of an active leaf times the root's active weight. Among jobs it is proportional to the share,
@@ -227,6 +238,12 @@ impl ShareTree {
             pace *= step.factor;
         }
         pace
+    }
+
+    /// The weight of a leaf right below the root; `None` for one that is further down.
+    pub(crate) fn weight_below_root(&self, leaf: Leaf) -> Option<f64> {
+        let step = &self.steps[leaf.0 as usize];
+        (step.parent == ROOT).then_some(step.weight)
     }
 
     /// The nodes above a leaf, the outermost last; what is not needed of the array is the root.
@@ -326,9 +343,19 @@ impl ShareTree {
         node
     }
 
-    /// Brings the factor of an inner node in line with its active children.
-    fn rescale(&mut self, node: u32) {
+    fn count_change(&mut self) {
         self.changes += 1;
+        self.pace_changes += 1;
+    }
+
+    /// Brings the factor of an inner node in line with its active children. That of the root is in no pace.
+    fn rescale(&mut self, node: u32) {
+        if node == ROOT {
+            self.active_weight = in_units(self.nodes[ROOT as usize].active_weight);
+            self.changes += 1;
+            return;
+        }
+        self.count_change();
         let weights = &self.nodes[node as usize];
         self.steps[node as usize].factor = in_units(weights.weight) / in_units(weights.active_weight);
     }

@@ -6,10 +6,10 @@
 //!
 //! * A *write* goes to the objects, each of which says the number of its last cut. If the end moved beyond the size that this
 //!   client knows, or a number is not the one that it knows, the volume's server is told before the write returns: the end, and the
-//!   lowest number. If a cut has begun since, what was written before it will be cut off, and the write is done again: after a
-//!   stop of its server a file is cut to the size that was told, so bytes could be lost of which the program believes that they
-//!   are there. While a file is being cut it does not grow: the volume's server is told again.
-//! * An object that has not done a cut of which this client knows will lose what lies behind that: it is written again.
+//!   lowest number. If a cut has begun since that made the file shorter, the write came before it, and is done: it is never
+//!   written a second time what others may have seen. Other cuts, as after a stop of the server or for a writer who is gone, leave the file the size
+//!   that was told: what lies behind the size that this client knew is gone with them, nobody has seen it, and it is written again. While a file is being cut it does not grow: the volume's server is told again.
+//! * An object that has not done a cut of which this client knows will lose what lies behind that: this part is written again.
 //! * A write says which was the last cut that the client knows, and an object that has done a later one refuses it: the client
 //!   asks the volume's server, and writes again.
 //! * An *append* has its place by the server of the volume. If the file was made shorter meanwhile, the place may be another
@@ -166,8 +166,10 @@ pub(crate) enum Place {
 /// What a write has to do before it returns.
 enum Settled {
     Done,
-    /// It is to be done again.
-    Again,
+    /// It is done, and cut off by now. Objects that had done that cut before may have some of it behind the end.
+    CutOff,
+    /// What is behind this place of the file is to be done again.
+    AgainFrom(u64),
 }
 
 impl Client {
@@ -302,43 +304,50 @@ impl Client {
         let mut patience = self.patience();
         let mut known = self.known(file, stripes)?;
         let mut is_unanswered = false;
-        // Up to where earlier rounds wrote of which nothing was told, and up to where was told.
-        let (mut untold_to, mut told_to) = (0, 0);
+        // Up to where earlier rounds wrote of which nothing was told, up to where was told, and what is not to be written again.
+        let (mut untold_to, mut told_to, mut kept) = (0, 0, 0);
         loop {
             let cuts = match place {
                 Place::Given => known.objects.cuts,
                 Place::Reserved(cuts) => cuts,
             };
-            let mut runs = self.runs(Op::Write, &file.layout, &known.objects, offset, data.len())?;
+            let (from, rest) = (offset + kept as u64, data.get(kept..).unwrap_or_default());
+            let mut runs = self.runs(Op::Write, &file.layout, &known.objects, from, rest.len())?;
             runs.iter_mut().for_each(|run| run.request.ino2 = cuts.saturating_add(1));
             *is_loose |= offset + data.len() as u64 > known.objects.size_bytes;
-            let moved = self.exchange(runs, &mut Side::Write(data, Purpose::Plain))?;
+            let moved = self.exchange(runs, &mut Side::Write(rest, Purpose::Plain))?;
             is_unanswered |= moved.is_unanswered;
-            untold_to = untold_to.max(moved.furthest);
+            untold_to = untold_to.max(kept + moved.furthest);
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;
             }
             if moved.was_cut() {
                 (place, known) = self.after_cut(file, stripes, (place, cuts), &mut patience)?;
+                kept = 0;
                 continue;
             }
             if moved.furthest > 0 {
                 // Also of what is behind a piece that failed: nothing may lie behind the end.
-                let end = offset + moved.furthest as u64;
-                let settled = self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)?;
-                // Room that was made is told of, and no object had done a later cut when it was filled: that was before any
-                // that has begun since.
-                if let (Settled::Again, Place::Given) = (settled, place) {
-                    known = self.look(file, stripes)?;
-                    continue;
+                let end = from + moved.furthest as u64;
+                match (self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)?, place) {
+                    (Settled::AgainFrom(place), Place::Given) => {
+                        let before = usize::try_from(place.saturating_sub(offset)).unwrap_or(usize::MAX);
+                        let written = kept + moved.failed.as_ref().map_or(rest.len(), |(at, _)| *at);
+                        kept = kept.max(before.min(written));
+                        known = self.look(file, stripes)?;
+                        continue;
+                    }
+                    (Settled::CutOff, Place::Given) => {}
+                    // Room that was made is told of, and no object had done a later cut when it was filled: that was before
+                    // any that has begun since.
+                    _ => told_to = kept + moved.furthest,
                 }
-                told_to = moved.furthest;
             }
             *is_loose &= is_unanswered && moved.failed.is_some() || untold_to > told_to;
             return match moved.failed {
-                Some((0, error)) => Err(error),
-                Some((at, _)) => Ok(at),
+                Some((0, error)) if kept == 0 => Err(error),
+                Some((at, _)) => Ok(kept + at),
                 None => Ok(data.len()),
             };
         }
@@ -380,7 +389,7 @@ impl Client {
         let FileObjects { cuts, size_bytes, .. } = known.objects;
         if lowest < cuts && end > size_bytes {
             patience.pause(Errno::TIMEDOUT)?;
-            return Ok(Settled::Again);
+            return Ok(Settled::AgainFrom(size_bytes));
         }
         let now = monotonic_now();
         if highest <= cuts && end <= size_bytes && now.since(known.told_at) < TOLD_FOR {
@@ -399,7 +408,16 @@ impl Client {
             stripes.learn(Known { objects, told_at });
             match outcome {
                 told::AGAIN => patience.pause(Errno::TIMEDOUT)?,
-                told::CUT => return Ok(Settled::Again),
+                told::CUT => {
+                    let (shortened, _) = self.look_at_cuts(file, stripes)?;
+                    return Ok(match shortened > lowest {
+                        true if highest > lowest => Settled::CutOff,
+                        true => Settled::Done,
+                        false if end > size_bytes => Settled::AgainFrom(size_bytes),
+                        // What is within the size is not touched by a cut that leaves that.
+                        false => Settled::Done,
+                    });
+                }
                 _ => return Ok(Settled::Done),
             }
         }
@@ -547,7 +565,12 @@ impl Client {
             let end = if change.grows() { end } else { 0 };
             match self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)? {
                 Settled::Done => return Ok(()),
-                Settled::Again => known = self.look(file, stripes)?,
+                Settled::CutOff => {
+                    self.have_cut(file, stripes);
+                    return Ok(());
+                }
+                // Also what it did before the end comes to the same once more.
+                Settled::AgainFrom(_) => known = self.look(file, stripes)?,
             }
         }
     }

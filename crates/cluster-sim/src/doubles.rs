@@ -3,6 +3,7 @@
 //! The state machines have no such knobs. A double changes what goes in and out of them, as a program around them would that got
 //! it wrong.
 
+use isonomia_cluster::lineage::Past;
 use isonomia_cluster::node::{Effect, Input, Node};
 use isonomia_cluster::peer::{Envelope, Message};
 use isonomia_cluster::records::Change;
@@ -51,11 +52,13 @@ pub enum Double {
     WritesWhatMoves,
     /// A server that is told to get a volume says that it has it before it does.
     HasNothingFetched,
+    /// A server takes any directory for its own.
+    HasAnyDirectory,
 }
 
 impl Double {
     /// All that is wrong somewhere.
-    pub const BROKEN: [Self; 18] = [
+    pub const BROKEN: [Self; 19] = [
         Self::SpeaksBeforeStoring,
         Self::ForgetsInstructions,
         Self::MixesUpOutcomes,
@@ -74,6 +77,7 @@ impl Double {
         Self::LosesPolicies,
         Self::WritesWhatMoves,
         Self::HasNothingFetched,
+        Self::HasAnyDirectory,
     ];
 
     /// Whether `change` reaches stable storage.
@@ -84,6 +88,12 @@ impl Double {
             Self::ForgetsNumbers => kind != Some(&b'l'),
             _ => true,
         }
+    }
+
+    /// What a process says of those that had its directory before.
+    pub fn past_of(self, past: &Past) -> Past {
+        let all_below = if self == Self::HasAnyDirectory { u64::MAX } else { past.all_below };
+        Past { all_below, ..past.clone() }
     }
 
     /// When a process that owns its directory until `until` stops to answer.

@@ -53,7 +53,7 @@ pub struct Record {
 }
 
 /// What a volume server's store has of files, on stable storage.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Names {
     /// Files by name.
     pub files: BTreeMap<u8, Record>,
@@ -63,7 +63,7 @@ pub struct Names {
 }
 
 /// An object as its data server's store has it, on stable storage.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Object {
     /// Its blocks, by their place in the file.
     pub blocks: BTreeMap<Block, u8>,
@@ -72,7 +72,7 @@ pub struct Object {
 }
 
 /// What a data server's store has.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Objects {
     /// Objects by file and stripe.
     pub objects: BTreeMap<(ObjectsId, u32), Object>,
@@ -250,12 +250,12 @@ impl World {
 
     /// A server has a request for a file.
     pub fn file_asked(&mut self, process: usize, (client, attempt): (usize, u64), deadline: Nanos, ask: Ask) {
-        let (server, instance) = (self.processes[process].server, self.processes[process].instance);
+        let (server, token) = (self.processes[process].server, self.processes[process].token);
         let local = self.processes[process].local(self.now);
         if let Err(refusal) = self.processes[process].node.may_serve(local) {
             return self.file_say(process, (client, attempt), Said::Refused(refusal));
         }
-        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.instance == instance)
+        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.token == token)
         else {
             return;
         };
@@ -462,9 +462,9 @@ impl World {
 
     /// A store does what a volume server wants.
     pub fn file_serves(&mut self, process: usize, from: ServerId, order: Order) {
-        let (server, instance) = (self.processes[process].server, self.processes[process].instance);
+        let (server, token) = (self.processes[process].server, self.processes[process].token);
         let double = self.double;
-        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.instance == instance)
+        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.token == token)
         else {
             return;
         };
@@ -494,8 +494,8 @@ impl World {
 
     /// A store closes an intent.
     pub fn file_closes(&mut self, process: usize, objects: ObjectsId, what: What) {
-        let (server, instance) = (self.processes[process].server, self.processes[process].instance);
-        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.instance == instance)
+        let (server, token) = (self.processes[process].server, self.processes[process].token);
+        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.token == token)
         else {
             return;
         };
@@ -521,8 +521,8 @@ impl World {
 
     /// A store removes objects that nobody wants.
     pub fn file_removes(&mut self, process: usize, unwanted: &[ObjectsId]) {
-        let (server, instance) = (self.processes[process].server, self.processes[process].instance);
-        if let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.instance == instance) {
+        let (server, token) = (self.processes[process].server, self.processes[process].token);
+        if let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.token == token) {
             directory.objects.objects.retain(|(objects, _), _| !unwanted.contains(objects));
             directory.objects.removed.extend(unwanted);
         }

@@ -6,9 +6,10 @@
 //!
 //! * A *write* goes to the objects, each of which says the number of its last cut. If the end moved beyond the size that this
 //!   client knows, or a number is not the one that it knows, the volume's server is told before the write returns: the end, and the
-//!   lowest number. If a cut has begun since that made the file shorter, the write came before it, and is done: it is never
+//!   lowest number. If a cut has begun since, the first one counts. If that made the file shorter, the write came before it, and is done: it is never
 //!   written a second time what others may have seen. Other cuts, as after a stop of the server or for a writer who is gone, leave the file the size
-//!   that was told: what lies behind the size that this client knew is gone with them, nobody has seen it, and it is written again. While a file is being cut it does not grow: the volume's server is told again.
+//!   that was told: what lies behind the size that this client knew is gone with them, nobody has seen it, and it is written
+//!   again. If the server does not know any more which it was, the write fails (EIO). While a file is being cut it does not grow: the volume's server is told again.
 //! * An object that has not done a cut of which this client knows will lose what lies behind that: this part is written again.
 //! * A write says which was the last cut that the client knows, and an object that has done a later one refuses it: the client
 //!   asks the volume's server, and writes again.
@@ -24,6 +25,7 @@
 //! What is known of a file is kept with it ([`Stripes`]), and may be old: then it is the number of a cut that shows it, or bytes
 //! that are missing.
 
+mod patience;
 mod seek;
 
 use crate::files::OpenFile;
@@ -33,21 +35,18 @@ use crate::transfer::{Purpose, Side};
 use crate::{Client, Error};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::object::{FileObjects, server_of, told};
-use isonomia_proto::request::{NO_TARGET, Op, RequestHeader, flag};
+use isonomia_proto::request::{NO_TARGET, Op, ReplyHeader, RequestHeader, flag};
 use isonomia_proto::space::SpaceChange;
 use isonomia_transport::monotonic_now;
-use isonomia_transport::socket::Deadline;
 use isonomia_units::{Ino, Nanos, TargetId};
+pub(crate) use patience::Patience;
 use rustix::io::Errno;
-use rustix::thread::{Timespec, nanosleep};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::FromBytes;
 
 /// Bytes that are moved at once at most: a longer transfer is several.
 const AT_ONCE_LEN_MAX: usize = 64 << 20;
-/// Before what was refused for now is asked again.
-const AGAIN_AFTER: Nanos = Nanos::from_millis(2);
 /// How long the time of a write is right for later ones: no longer than that of the kernel's clock for the times of local files.
 const TOLD_FOR: Nanos = Nanos::from_millis(4);
 /// Looks at what another thread is copying, before it is done without.
@@ -192,11 +191,15 @@ impl Client {
     }
 
     fn for_objects(&self, request: RequestHeader) -> Result<(u64, FileObjects), Error> {
+        self.objects_of(request).map(|(header, objects)| (header.value, objects))
+    }
+
+    fn objects_of(&self, request: RequestHeader) -> Result<(ReplyHeader, FileObjects), Error> {
         let mut reply = [0; size_of::<FileObjects>()];
         let header = self.transact(request, [b"", b""], &mut reply)?;
         let is_whole = header.payload_len as usize == reply.len();
         let objects = FileObjects::read_from_bytes(&reply).ok().filter(|_| is_whole);
-        objects.map(|objects| (header.value, objects)).ok_or_else(|| self.malformed(Ino(request.ino)))
+        objects.map(|objects| (header, objects)).ok_or_else(|| self.malformed(Ino(request.ino)))
     }
 
     /// After a server refused the capability: another one, a moment later.
@@ -403,20 +406,21 @@ impl Client {
             ..RequestHeader::with_capability(Op::TellSize, &file.capability)
         };
         loop {
-            let (outcome, objects) = self.for_objects(request)?;
-            let told_at = if outcome == told::TAKEN { now } else { Nanos::ZERO };
+            let (header, objects) = self.objects_of(request)?;
+            let told_at = if header.value == told::TAKEN { now } else { Nanos::ZERO };
             stripes.learn(Known { objects, told_at });
-            match outcome {
+            match header.value {
                 told::AGAIN => patience.pause(Errno::TIMEDOUT)?,
                 told::CUT => {
-                    let (shortened, _) = self.look_at_cuts(file, stripes)?;
-                    return Ok(match shortened > lowest {
-                        true if highest > lowest => Settled::CutOff,
-                        true => Settled::Done,
-                        false if end > size_bytes => Settled::AgainFrom(size_bytes),
+                    return match header.cuts {
                         // What is within the size is not touched by a cut that leaves that.
-                        false => Settled::Done,
-                    });
+                        _ if end <= size_bytes => Ok(Settled::Done),
+                        told::KEPT => Ok(Settled::AgainFrom(size_bytes)),
+                        told::SHORTENED if highest > lowest => Ok(Settled::CutOff),
+                        told::SHORTENED => Ok(Settled::Done),
+                        // The server was started again since: it may have been cut off by that, or by a program.
+                        _ => Err(Error::Server(Errno::IO)),
+                    };
                 }
                 _ => return Ok(Settled::Done),
             }
@@ -573,26 +577,5 @@ impl Client {
                 Settled::AgainFrom(_) => known = self.look(file, stripes)?,
             }
         }
-    }
-
-    pub(crate) fn patience(&self) -> Patience {
-        Patience { timeout: self.config().timeout, until: None }
-    }
-}
-
-/// How long what is refused for now is asked again: the time-out from the first time on. What is done takes as long as it takes.
-pub(crate) struct Patience {
-    timeout: Nanos,
-    until: Option<Deadline>,
-}
-
-impl Patience {
-    /// Waits a moment, and says `errno` once the time is over.
-    pub fn pause(&mut self, errno: Errno) -> Result<(), Error> {
-        let until = *self.until.get_or_insert_with(|| Deadline::after(self.timeout));
-        until.left().ok_or(Error::Server(errno))?;
-        // An interrupted pause is a shorter one.
-        let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: AGAIN_AFTER.0 as _ });
-        Ok(())
     }
 }

@@ -54,11 +54,17 @@ pub enum Double {
     HasNothingFetched,
     /// A server takes any directory for its own.
     HasAnyDirectory,
+    /// A writer who hears of a cut writes again, whatever cut it was.
+    WritesTwice,
+    /// A writer who hears of a cut takes it for a program's, whatever cut it was.
+    TakesCutsForDone,
+    /// `fsync` of an object does nothing.
+    SyncsNothing,
 }
 
 impl Double {
     /// All that is wrong somewhere.
-    pub const BROKEN: [Self; 19] = [
+    pub const BROKEN: [Self; 22] = [
         Self::SpeaksBeforeStoring,
         Self::ForgetsInstructions,
         Self::MixesUpOutcomes,
@@ -78,6 +84,9 @@ impl Double {
         Self::WritesWhatMoves,
         Self::HasNothingFetched,
         Self::HasAnyDirectory,
+        Self::WritesTwice,
+        Self::TakesCutsForDone,
+        Self::SyncsNothing,
     ];
 
     /// Whether `change` reaches stable storage.

@@ -119,7 +119,7 @@ impl World {
             let mut at = self.between(self.now, end);
             let is_older = self.rng.random_bool(0.6);
             let mut then = |world: &mut Self, least, most, fault| {
-                at = at + world.between(Nanos::from_millis(least), Nanos::from_millis(most));
+                at += world.between(Nanos::from_millis(least), Nanos::from_millis(most));
                 world.at(at, Event::Fault(fault));
             };
             if is_older {
@@ -208,6 +208,9 @@ impl World {
             if self.processes[process].server == server && self.processes[process].state != State::Dead {
                 self.end(process);
             }
+        }
+        if self.files.loses_power && self.rng.random_bool(0.5) {
+            self.file_lose_power(server);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::network::{Network, Parcel};
 use crate::policies::{OPERATOR, Policies};
 use isonomia_cluster::load::Load;
 use isonomia_cluster::node::{self, Effect, Input, Node, View};
+use isonomia_cluster::objects::ObjectsId;
 use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_cluster::volumes::VolumeKey;
 use isonomia_cluster::volumes::hosted::Work;
@@ -57,6 +58,8 @@ pub enum Event {
     Tidies(usize),
     /// A store has done something for a process.
     Served(usize, Input),
+    /// A process hears that a writer of these objects is gone.
+    WriterGone(usize, ObjectsId),
     /// A client of files looks at what it is doing.
     FileClient(usize),
     /// It sends an attempt once more.
@@ -214,6 +217,7 @@ impl World {
             Event::SetsPolicy => self.sets_policy(),
             Event::Tidies(process) => self.file_tidies(process),
             Event::Served(process, input) => self.give(process, input),
+            Event::WriterGone(process, objects) => self.file_writer_gone(process, objects),
             Event::FileClient(client) => self.file_client(client),
             Event::FileRepeats(client, attempt) => self.file_repeats(client, attempt),
             Event::Fault(fault) => self.fault(fault),
@@ -526,6 +530,7 @@ fn process_of(event: &Event) -> Option<usize> {
         | Event::Renews(process)
         | Event::Tidies(process)
         | Event::Served(process, _)
+        | Event::WriterGone(process, _)
         | Event::Fetched(process, _) => Some(*process),
         Event::Arrives(parcel) => parcel.process(),
         Event::SetsPolicy

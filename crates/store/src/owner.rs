@@ -146,9 +146,11 @@ impl Record {
                 "epoch" => record.epoch = value.parse().unwrap_or_default(),
                 "instance" => record.instance = value.parse().unwrap_or_default(),
                 "token" => record.token = u64::from_str_radix(value, 16).unwrap_or_default(),
-                "past" => record.past.extend(value.split_once(' ').and_then(|(number, token)| {
-                    Some((number.parse().ok()?, u64::from_str_radix(token, 16).ok()?))
-                })),
+                "past" => record.past.extend(
+                    value
+                        .split_once(' ')
+                        .and_then(|(number, token)| Some((number.parse().ok()?, u64::from_str_radix(token, 16).ok()?))),
+                ),
                 "all_below" => record.all_below = value.parse().unwrap_or_default(),
                 "host" => value.clone_into(&mut record.host),
                 "boot" => value.clone_into(&mut record.boot),

@@ -361,7 +361,7 @@ class FaultsOfProcesses(Faults):
         member.directory.rename(kept)
         member.start()
         self.assertEqual(member.process.wait(30), 3, member.log())
-        self.assertIn("is here, by the table of volumes, and it is not", member.log())
+        self.assertIn("of which its directory knows nothing", member.log())
         member.process.stdout.close()
         shutil.rmtree(member.directory)
         kept.rename(member.directory)

@@ -6,10 +6,11 @@
 //!
 //! * A *write* goes to the objects, each of which says the number of its last cut. If the end moved beyond the size that this
 //!   client knows, or a number is not the one that it knows, the volume's server is told before the write returns: the end, and the
-//!   lowest number. If a cut has begun since, what was written before it will be cut off, and the write is done again: after a
-//!   stop of its server a file is cut to the size that was told, so bytes could be lost of which the program believes that they
-//!   are there. While a file is being cut it does not grow: the volume's server is told again.
-//! * An object that has not done a cut of which this client knows will lose what lies behind that: it is written again.
+//!   lowest number. If a cut has begun since, the first one counts. If that made the file shorter, the write came before it, and is done: it is never
+//!   written a second time what others may have seen. Other cuts, as after a stop of the server or for a writer who is gone, leave the file the size
+//!   that was told: what lies behind the size that this client knew is gone with them, nobody has seen it, and it is written
+//!   again. If the server does not know any more which it was, the write fails (EIO). While a file is being cut it does not grow: the volume's server is told again.
+//! * An object that has not done a cut of which this client knows will lose what lies behind that: this part is written again.
 //! * A write says which was the last cut that the client knows, and an object that has done a later one refuses it: the client
 //!   asks the volume's server, and writes again.
 //! * An *append* has its place by the server of the volume. If the file was made shorter meanwhile, the place may be another
@@ -24,6 +25,7 @@
 //! What is known of a file is kept with it ([`Stripes`]), and may be old: then it is the number of a cut that shows it, or bytes
 //! that are missing.
 
+mod patience;
 mod seek;
 
 use crate::files::OpenFile;
@@ -33,21 +35,18 @@ use crate::transfer::{Purpose, Side};
 use crate::{Client, Error};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::object::{FileObjects, server_of, told};
-use isonomia_proto::request::{NO_TARGET, Op, RequestHeader, flag};
+use isonomia_proto::request::{NO_TARGET, Op, ReplyHeader, RequestHeader, flag};
 use isonomia_proto::space::SpaceChange;
 use isonomia_transport::monotonic_now;
-use isonomia_transport::socket::Deadline;
 use isonomia_units::{Ino, Nanos, TargetId};
+pub(crate) use patience::Patience;
 use rustix::io::Errno;
-use rustix::thread::{Timespec, nanosleep};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::FromBytes;
 
 /// Bytes that are moved at once at most: a longer transfer is several.
 const AT_ONCE_LEN_MAX: usize = 64 << 20;
-/// Before what was refused for now is asked again.
-const AGAIN_AFTER: Nanos = Nanos::from_millis(2);
 /// How long the time of a write is right for later ones: no longer than that of the kernel's clock for the times of local files.
 const TOLD_FOR: Nanos = Nanos::from_millis(4);
 /// Looks at what another thread is copying, before it is done without.
@@ -166,8 +165,10 @@ pub(crate) enum Place {
 /// What a write has to do before it returns.
 enum Settled {
     Done,
-    /// It is to be done again.
-    Again,
+    /// It is done, and cut off by now. Objects that had done that cut before may have some of it behind the end.
+    CutOff,
+    /// What is behind this place of the file is to be done again.
+    AgainFrom(u64),
 }
 
 impl Client {
@@ -190,11 +191,15 @@ impl Client {
     }
 
     fn for_objects(&self, request: RequestHeader) -> Result<(u64, FileObjects), Error> {
+        self.objects_of(request).map(|(header, objects)| (header.value, objects))
+    }
+
+    fn objects_of(&self, request: RequestHeader) -> Result<(ReplyHeader, FileObjects), Error> {
         let mut reply = [0; size_of::<FileObjects>()];
         let header = self.transact(request, [b"", b""], &mut reply)?;
         let is_whole = header.payload_len as usize == reply.len();
         let objects = FileObjects::read_from_bytes(&reply).ok().filter(|_| is_whole);
-        objects.map(|objects| (header.value, objects)).ok_or_else(|| self.malformed(Ino(request.ino)))
+        objects.map(|objects| (header, objects)).ok_or_else(|| self.malformed(Ino(request.ino)))
     }
 
     /// After a server refused the capability: another one, a moment later.
@@ -302,43 +307,50 @@ impl Client {
         let mut patience = self.patience();
         let mut known = self.known(file, stripes)?;
         let mut is_unanswered = false;
-        // Up to where earlier rounds wrote of which nothing was told, and up to where was told.
-        let (mut untold_to, mut told_to) = (0, 0);
+        // Up to where earlier rounds wrote of which nothing was told, up to where was told, and what is not to be written again.
+        let (mut untold_to, mut told_to, mut kept) = (0, 0, 0);
         loop {
             let cuts = match place {
                 Place::Given => known.objects.cuts,
                 Place::Reserved(cuts) => cuts,
             };
-            let mut runs = self.runs(Op::Write, &file.layout, &known.objects, offset, data.len())?;
+            let (from, rest) = (offset + kept as u64, data.get(kept..).unwrap_or_default());
+            let mut runs = self.runs(Op::Write, &file.layout, &known.objects, from, rest.len())?;
             runs.iter_mut().for_each(|run| run.request.ino2 = cuts.saturating_add(1));
             *is_loose |= offset + data.len() as u64 > known.objects.size_bytes;
-            let moved = self.exchange(runs, &mut Side::Write(data, Purpose::Plain))?;
+            let moved = self.exchange(runs, &mut Side::Write(rest, Purpose::Plain))?;
             is_unanswered |= moved.is_unanswered;
-            untold_to = untold_to.max(moved.furthest);
+            untold_to = untold_to.max(kept + moved.furthest);
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;
             }
             if moved.was_cut() {
                 (place, known) = self.after_cut(file, stripes, (place, cuts), &mut patience)?;
+                kept = 0;
                 continue;
             }
             if moved.furthest > 0 {
                 // Also of what is behind a piece that failed: nothing may lie behind the end.
-                let end = offset + moved.furthest as u64;
-                let settled = self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)?;
-                // Room that was made is told of, and no object had done a later cut when it was filled: that was before any
-                // that has begun since.
-                if let (Settled::Again, Place::Given) = (settled, place) {
-                    known = self.look(file, stripes)?;
-                    continue;
+                let end = from + moved.furthest as u64;
+                match (self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)?, place) {
+                    (Settled::AgainFrom(place), Place::Given) => {
+                        let before = usize::try_from(place.saturating_sub(offset)).unwrap_or(usize::MAX);
+                        let written = kept + moved.failed.as_ref().map_or(rest.len(), |(at, _)| *at);
+                        kept = kept.max(before.min(written));
+                        known = self.look(file, stripes)?;
+                        continue;
+                    }
+                    (Settled::CutOff, Place::Given) => {}
+                    // Room that was made is told of, and no object had done a later cut when it was filled: that was before
+                    // any that has begun since.
+                    _ => told_to = kept + moved.furthest,
                 }
-                told_to = moved.furthest;
             }
             *is_loose &= is_unanswered && moved.failed.is_some() || untold_to > told_to;
             return match moved.failed {
-                Some((0, error)) => Err(error),
-                Some((at, _)) => Ok(at),
+                Some((0, error)) if kept == 0 => Err(error),
+                Some((at, _)) => Ok(kept + at),
                 None => Ok(data.len()),
             };
         }
@@ -380,7 +392,7 @@ impl Client {
         let FileObjects { cuts, size_bytes, .. } = known.objects;
         if lowest < cuts && end > size_bytes {
             patience.pause(Errno::TIMEDOUT)?;
-            return Ok(Settled::Again);
+            return Ok(Settled::AgainFrom(size_bytes));
         }
         let now = monotonic_now();
         if highest <= cuts && end <= size_bytes && now.since(known.told_at) < TOLD_FOR {
@@ -394,12 +406,22 @@ impl Client {
             ..RequestHeader::with_capability(Op::TellSize, &file.capability)
         };
         loop {
-            let (outcome, objects) = self.for_objects(request)?;
-            let told_at = if outcome == told::TAKEN { now } else { Nanos::ZERO };
+            let (header, objects) = self.objects_of(request)?;
+            let told_at = if header.value == told::TAKEN { now } else { Nanos::ZERO };
             stripes.learn(Known { objects, told_at });
-            match outcome {
+            match header.value {
                 told::AGAIN => patience.pause(Errno::TIMEDOUT)?,
-                told::CUT => return Ok(Settled::Again),
+                told::CUT => {
+                    return match header.cuts {
+                        // What is within the size is not touched by a cut that leaves that.
+                        _ if end <= size_bytes => Ok(Settled::Done),
+                        told::KEPT => Ok(Settled::AgainFrom(size_bytes)),
+                        told::SHORTENED if highest > lowest => Ok(Settled::CutOff),
+                        told::SHORTENED => Ok(Settled::Done),
+                        // The server was started again since: it may have been cut off by that, or by a program.
+                        _ => Err(Error::Server(Errno::IO)),
+                    };
+                }
                 _ => return Ok(Settled::Done),
             }
         }
@@ -547,29 +569,13 @@ impl Client {
             let end = if change.grows() { end } else { 0 };
             match self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)? {
                 Settled::Done => return Ok(()),
-                Settled::Again => known = self.look(file, stripes)?,
+                Settled::CutOff => {
+                    self.have_cut(file, stripes);
+                    return Ok(());
+                }
+                // Also what it did before the end comes to the same once more.
+                Settled::AgainFrom(_) => known = self.look(file, stripes)?,
             }
         }
-    }
-
-    pub(crate) fn patience(&self) -> Patience {
-        Patience { timeout: self.config().timeout, until: None }
-    }
-}
-
-/// How long what is refused for now is asked again: the time-out from the first time on. What is done takes as long as it takes.
-pub(crate) struct Patience {
-    timeout: Nanos,
-    until: Option<Deadline>,
-}
-
-impl Patience {
-    /// Waits a moment, and says `errno` once the time is over.
-    pub fn pause(&mut self, errno: Errno) -> Result<(), Error> {
-        let until = *self.until.get_or_insert_with(|| Deadline::after(self.timeout));
-        until.left().ok_or(Error::Server(errno))?;
-        // An interrupted pause is a shorter one.
-        let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: AGAIN_AFTER.0 as _ });
-        Ok(())
     }
 }

@@ -1,19 +1,26 @@
 //! What must hold at every moment, and what when everything was put right.
 
-use crate::host::State;
+use crate::host::{Directory, State};
 use crate::world::{ROOT, World};
+use isonomia_cluster::lineage::{Instance, Past};
 use isonomia_cluster::node::{self, Node};
 use isonomia_cluster::volumes::{Phase, Table, VolumeKey, VolumeName};
 use isonomia_units::{Nanos, ServerId};
 use std::collections::BTreeMap;
 
 impl World {
+    /// The directory that is really a server's, wherever that is now.
+    fn own_directory(&self, server: ServerId) -> Option<&Directory> {
+        self.kept.get(&server).or(self.directories.get(&server))
+    }
+
     /// The table of volumes on stable storage.
     fn stored_table(&self) -> Option<Table> {
-        let directory = self.directories.get(&ROOT)?;
+        let directory = self.own_directory(ROOT)?;
         let view = self.views.last_key_value()?.1.clone();
-        let process = node::Process { server: ROOT, instance: u64::MAX };
-        let node = Node::start(process, view, directory.all_records(), Nanos::ZERO, &mut Vec::new()).ok()?;
+        let instance = Instance { number: u64::MAX, token: 0 };
+        let begins = (node::Process { server: ROOT, instance }, Past::default());
+        let node = Node::start(begins, view, directory.all_records(), Nanos::ZERO, &mut Vec::new()).ok()?;
         Some(node.table().clone())
     }
 
@@ -24,7 +31,7 @@ impl World {
             let Some(volume) = &slot.volume else { continue };
             let server = if let Phase::Arriving { from } = volume.phase { from } else { volume.server };
             let is_there =
-                (self.directories.get(&server)).is_some_and(|directory| directory.volumes.contains_key(&slot.key));
+                (self.own_directory(server)).is_some_and(|directory| directory.volumes.contains_key(&slot.key));
             if !is_there && !matches!(volume.phase, Phase::Creating | Phase::Removing { .. }) {
                 let name = &volume.name;
                 return self.violate(format!("{name} is volume {} of server {server}, which has none", slot.key));

@@ -3,6 +3,7 @@
 //! The state machines have no such knobs. A double changes what goes in and out of them, as a program around them would that got
 //! it wrong.
 
+use isonomia_cluster::lineage::Past;
 use isonomia_cluster::node::{Effect, Input, Node};
 use isonomia_cluster::peer::{Envelope, Message};
 use isonomia_cluster::records::Change;
@@ -51,11 +52,19 @@ pub enum Double {
     WritesWhatMoves,
     /// A server that is told to get a volume says that it has it before it does.
     HasNothingFetched,
+    /// A server takes any directory for its own.
+    HasAnyDirectory,
+    /// A writer who hears of a cut writes again, whatever cut it was.
+    WritesTwice,
+    /// A writer who hears of a cut takes it for a program's, whatever cut it was.
+    TakesCutsForDone,
+    /// `fsync` of an object does nothing.
+    SyncsNothing,
 }
 
 impl Double {
     /// All that is wrong somewhere.
-    pub const BROKEN: [Self; 18] = [
+    pub const BROKEN: [Self; 22] = [
         Self::SpeaksBeforeStoring,
         Self::ForgetsInstructions,
         Self::MixesUpOutcomes,
@@ -74,6 +83,10 @@ impl Double {
         Self::LosesPolicies,
         Self::WritesWhatMoves,
         Self::HasNothingFetched,
+        Self::HasAnyDirectory,
+        Self::WritesTwice,
+        Self::TakesCutsForDone,
+        Self::SyncsNothing,
     ];
 
     /// Whether `change` reaches stable storage.
@@ -84,6 +97,12 @@ impl Double {
             Self::ForgetsNumbers => kind != Some(&b'l'),
             _ => true,
         }
+    }
+
+    /// What a process says of those that had its directory before.
+    pub fn past_of(self, past: &Past) -> Past {
+        let all_below = if self == Self::HasAnyDirectory { u64::MAX } else { past.all_below };
+        Past { all_below, ..past.clone() }
     }
 
     /// When a process that owns its directory until `until` stops to answer.

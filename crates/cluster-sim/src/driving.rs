@@ -123,7 +123,7 @@ impl World {
                 let may = self.may_serve(process).and_then(|()| self.serves(process, volume));
                 let running = &self.processes[process];
                 let directory = self.directories.get_mut(&running.server);
-                let files = directory.filter(|directory| directory.instance == running.instance);
+                let files = directory.filter(|directory| directory.token == running.token);
                 let reply = match (may, files.and_then(|directory| directory.volumes.get_mut(&volume))) {
                     (Err(Refusal::NotFound), _) | (Ok(()), None) => Reply::Got(Got::NotFound),
                     (Err(refusal), _) => Reply::Refused(refusal),

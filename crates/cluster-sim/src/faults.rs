@@ -1,6 +1,6 @@
 //! What breaks, when, and how it is put right.
 
-use crate::host::State;
+use crate::host::{Directory, State};
 use crate::network::Network;
 use crate::world::{Event, ROOT, TAKE_OVER_AFTER, World};
 use isonomia_cluster::node::{Input, View};
@@ -34,6 +34,12 @@ pub enum Fault {
     Full(ServerId, bool),
     /// The operator writes a newer cluster file, perhaps with one server more, and gives it to one server.
     NewEpoch,
+    /// Somebody copies a server's directory.
+    Copy(ServerId),
+    /// A server is started on an empty directory, or on an older copy.
+    Misplace(ServerId, bool),
+    /// It has its own again.
+    PutBack(ServerId),
     /// The network and the disks are well again.
     Calm,
 }
@@ -44,6 +50,9 @@ const FAULTS_MAX: u32 = 10;
 impl World {
     /// Decides what will break between now and `end`.
     pub fn plan(&mut self, end: Nanos) {
+        if self.rng.random_bool(0.15) {
+            return self.plan_misplaced(end);
+        }
         if self.rng.random_bool(0.4) {
             let mut part = || self.rng.random_range(0..=40);
             self.fair = Network { lost: part() / 4, doubled: part(), delayed: part(), ..Network::default() };
@@ -101,6 +110,34 @@ impl World {
         }
     }
 
+    /// Decides when servers are started on the wrong directory. Nothing else breaks then: an older copy is noticed by those
+    /// who know of a later process, and if they cannot be reached, by nobody.
+    fn plan_misplaced(&mut self, end: Nanos) {
+        let servers: Vec<ServerId> = self.servers().into_iter().collect();
+        for _ in 0..self.rng.random_range(1..=4) {
+            let server = servers[self.rng.random_range(0..servers.len())];
+            let mut at = self.between(self.now, end);
+            let is_older = self.rng.random_bool(0.6);
+            let mut then = |world: &mut Self, least, most, fault| {
+                at += world.between(Nanos::from_millis(least), Nanos::from_millis(most));
+                world.at(at, Event::Fault(fault));
+            };
+            if is_older {
+                then(self, 0, 1, Fault::Copy(server));
+            }
+            for _ in 0..self.rng.random_range(1..=2) {
+                then(self, 0, 2_000, Fault::Crash(server));
+                then(self, 10, 500, Fault::Restart(server));
+            }
+            then(self, 0, 4_000, Fault::Misplace(server, is_older));
+            // As often as something starts it again that sees it end.
+            for _ in 0..self.rng.random_range(0..=5) {
+                then(self, 10, 500, Fault::Restart(server));
+            }
+            then(self, 0, 2_000, Fault::PutBack(server));
+        }
+    }
+
     /// Breaks something, or puts it right.
     pub fn fault(&mut self, fault: Fault) {
         self.note(|| format!("--- {fault:?}"));
@@ -137,6 +174,13 @@ impl World {
                 }
             }
             Fault::NewEpoch => self.new_epoch(),
+            Fault::Copy(server) => {
+                if !self.kept.contains_key(&server) {
+                    self.copies.insert(server, self.directories[&server].clone());
+                }
+            }
+            Fault::Misplace(server, is_older) => self.misplace(server, is_older),
+            Fault::PutBack(server) => self.put_back(server),
             Fault::Calm => self.network = self.fair.clone(),
         }
     }
@@ -148,6 +192,7 @@ impl World {
         self.network = Network::default();
         self.wake_all();
         for server in self.servers() {
+            self.put_back(server);
             if let Some(directory) = self.directories.get_mut(&server) {
                 directory.is_full = false;
             }
@@ -163,6 +208,39 @@ impl World {
             if self.processes[process].server == server && self.processes[process].state != State::Dead {
                 self.end(process);
             }
+        }
+        if self.files.loses_power && self.rng.random_bool(0.5) {
+            self.file_lose_power(server);
+        }
+    }
+
+    /// If those whose word counts know the process that the directory lacks.
+    fn misplace(&mut self, server: ServerId, is_older: bool) {
+        let own = &self.directories[&server];
+        let asked: Vec<ServerId> =
+            self.servers().into_iter().filter(|other| *other != server && (server == ROOT || *other == ROOT)).collect();
+        let knows = |other: &ServerId| {
+            let process = self.current(*other);
+            process.and_then(|process| self.processes[process].node.known_instance(server)).map(|known| known.token)
+        };
+        let are_known = !asked.is_empty() && asked.iter().all(|other| knows(other) == Some(own.token));
+        let empty = Directory { epoch: own.epoch, ..Directory::default() };
+        let Some(wrong) = (if is_older { self.copies.get(&server).cloned() } else { Some(empty) }) else { return };
+        if !are_known || wrong.token == own.token || !self.kept.is_empty() {
+            return;
+        }
+        self.crash(server);
+        if let Some(own) = self.directories.insert(server, wrong) {
+            self.kept.insert(server, own);
+        }
+        self.start(server);
+    }
+
+    fn put_back(&mut self, server: ServerId) {
+        if let Some(own) = self.kept.remove(&server) {
+            self.crash(server);
+            self.directories.insert(server, own);
+            self.start(server);
         }
     }
 

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 /// A block of a file, by its place.
 pub type Block = u8;
+/// Blocks of a file to which nothing is appended.
+pub const LONGEST: Block = 8;
 
 /// What a client asks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,12 @@ pub enum FileAsked {
     Truncate(Block),
     /// How many blocks are there?
     Size,
+    /// Make room for a block at the end, to append something.
+    Grow,
+    /// Write this value into the room.
+    Fill(Block, u8),
+    /// `fsync`.
+    Sync,
 }
 
 /// What a client got.
@@ -34,6 +42,10 @@ pub enum FileGot {
     End,
     /// So many blocks.
     Size(Block),
+    /// Room for this block.
+    Room(Block),
+    /// The room is gone, and nothing happened.
+    Lost,
     /// ENOENT.
     NotFound,
     /// EEXIST.
@@ -50,6 +62,9 @@ impl State for File {
 
     fn apply(&self, _: usize, asked: &FileAsked, result: Option<&FileGot>) -> Outcome<Self> {
         let mut next = self.clone();
+        if result == Some(&FileGot::Lost) {
+            return Outcome::Fits(next);
+        }
         let got = match (&mut next.0, *asked) {
             (Some(_), FileAsked::Create) => FileGot::Exists,
             (None, FileAsked::Create) => {
@@ -61,7 +76,13 @@ impl State for File {
                 next.0 = None;
                 FileGot::Done
             }
-            (Some((size, blocks)), FileAsked::Write(block, value)) => {
+            (Some((size, _)), FileAsked::Grow) if *size >= LONGEST => FileGot::End,
+            (Some((size, _)), FileAsked::Grow) => {
+                *size += 1;
+                FileGot::Room(*size - 1)
+            }
+            (Some(_), FileAsked::Sync) => FileGot::Done,
+            (Some((size, blocks)), FileAsked::Write(block, value) | FileAsked::Fill(block, value)) => {
                 *size = (*size).max(block + 1);
                 blocks.insert(block, value);
                 FileGot::Done

@@ -9,19 +9,24 @@
 //!   a later cut: then the client looks again. Else it hears the number of the object's last cut. Is that lower, the object has not done the file's last cut: what is behind the size will go with it,
 //!   and is written again later; what is before it stays. Is it the same and the end does not move, the write is done. Else the
 //!   volume server is told. That refuses growth while the file is being cut: the client tells it again. If a cut began after
-//!   what was written, the write came before the cut, and is done. It is never written a second time what might
-//!   have been seen.
+//!   what was written, and the first such cut made the file shorter, the write came before it, and is done: it is never written a second time
+//!   what might have been seen. A cut that leaves the size takes what is behind that, which nobody saw: it is
+//!   written again. If the server was started since, and does not know which it was, the write fails.
+//! * An *append* has its place reserved ([`FileAsked::Grow`]) and fills it ([`FileAsked::Fill`]), unless the file was made shorter
+//!   meanwhile.
+//! * A client may *die* after it wrote and before it told: the volume server has the file cut to the size that it has. So
+//!   it does with every file when it starts.
+//! * *fsync* goes to every object. What was not synced may go, block by block, when a server's host loses power.
 //! * A *read* looks at the file, reads from the object, and looks at the file again. The value counts if all three speak of the
 //!   same cut; what the object lacks is zeros if the file reached that far before the read as well.
 
 use crate::doubles::Double;
-use crate::file_model::{Block, FileAsked, FileGot};
-use crate::host::State;
+use crate::file_model::{self, Block, FileAsked, FileGot};
 use crate::linear::Operation;
 use crate::network::Parcel;
 use crate::world::{Event, ROOT, World};
 use isonomia_cluster::node::Input;
-use isonomia_cluster::objects::{Intent, ObjectsId, Order, Part, What};
+use isonomia_cluster::objects::{Intent, ObjectsId, Part, What};
 use isonomia_cluster::request::{Answer, Refusal, RequestId};
 use isonomia_units::{Nanos, ServerId, TargetId};
 use rand::RngExt;
@@ -36,8 +41,6 @@ pub const BLOCKS: Block = 6;
 const PATIENCE: Nanos = Nanos::from_secs(4);
 /// How long it waits before it tries again what was refused for now.
 const PAUSE: Nanos = Nanos::from_millis(30);
-/// How often a server's driver looks for what is to be removed.
-const TIDIED_EVERY: Nanos = Nanos::from_secs(2);
 
 /// A file as its volume server's store has it.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +53,33 @@ pub struct Record {
     pub cuts: u64,
     /// That cut is not done by all data servers.
     pub is_cutting: bool,
+    /// The number of the last cut that made it shorter, or of one before the server started.
+    pub shortened: u64,
+    /// Up to the cut of this number it is not known which made it shorter.
+    pub cuts_before: u64,
+    /// Which of the last cuts did: the last one is bit 0.
+    pub shortening: u64,
+}
+
+impl Record {
+    /// A cut to this size begins.
+    pub fn begin_cut(&mut self, size: Block) {
+        let is_shorter = size < self.size;
+        (self.size, self.cuts, self.is_cutting) = (size, self.cuts + 1, true);
+        self.shortening = self.shortening << 1 | u64::from(is_shorter);
+        if is_shorter {
+            self.shortened = self.cuts;
+        }
+    }
+
+    fn was_shortened_after(&self, cuts: u64) -> Option<bool> {
+        let bit = self.shortening.checked_shr((self.cuts - cuts - 1) as u32)?;
+        (cuts >= self.cuts_before).then_some(bit & 1 == 1)
+    }
 }
 
 /// What a volume server's store has of files, on stable storage.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Names {
     /// Files by name.
     pub files: BTreeMap<u8, Record>,
@@ -62,17 +88,19 @@ pub struct Names {
     numbers: u64,
 }
 
-/// An object as its data server's store has it, on stable storage.
-#[derive(Debug, Default)]
+/// An object as its data server's store has it.
+#[derive(Clone, Debug, Default)]
 pub struct Object {
     /// Its blocks, by their place in the file.
     pub blocks: BTreeMap<Block, u8>,
+    /// The same on stable storage.
+    pub synced: BTreeMap<Block, u8>,
     /// The number of its last cut.
     pub cuts: u64,
 }
 
 /// What a data server's store has.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Objects {
     /// Objects by file and stripe.
     pub objects: BTreeMap<(ObjectsId, u32), Object>,
@@ -89,10 +117,12 @@ pub enum Ask {
     Unlink(u8),
     Truncate(u8, Block),
     Tell(u8, ObjectsId, Block, u64),
+    Reserve(u8),
     /// A data server.
     /// With the number of the last cut that the client knows.
     Write(ObjectsId, u32, Block, u8, u64),
     Read(ObjectsId, u32, Block),
+    Sync(ObjectsId, u32),
 }
 
 /// What a server says.
@@ -107,8 +137,17 @@ pub enum Said {
     Bytes(Option<u8>, u64),
     /// Not while the file is being cut, or it is another file by now: ask again.
     Again,
-    /// What was written came before a cut, or a removal, that began meanwhile: it is as if the write had returned before.
+    /// What was written came before a removal: it is as if the write had returned before.
     Before,
+    /// What was written came before a cut that began meanwhile.
+    Cut {
+        /// Whether the first of them made the file shorter, if that is known.
+        shortened: Option<bool>,
+    },
+    /// There is room for a block here, in the file as it was before.
+    Room(Block, Record),
+    /// On stable storage.
+    Synced,
     /// Not now.
     Refused(Refusal),
 }
@@ -144,6 +183,10 @@ pub struct Files {
     pub clients: Vec<FileClient>,
     /// What they did, by file.
     pub history: Vec<(u8, Operation<FileAsked, FileGot>)>,
+    /// Hosts may lose power in this story.
+    pub loses_power: bool,
+    /// When they did.
+    pub power_losses: Vec<Nanos>,
 }
 
 impl FileClient {
@@ -159,7 +202,7 @@ impl World {
         (self.files.layout[index], index as u32)
     }
 
-    fn intent(&self, objects: ObjectsId, what: What, size: Block) -> Intent {
+    pub(crate) fn intent(&self, objects: ObjectsId, what: What, size: Block) -> Intent {
         let mut parts: BTreeMap<ServerId, Vec<Part>> = BTreeMap::new();
         for (index, server) in self.files.layout.iter().enumerate() {
             let part = Part { index: index as u32, target: TargetId(0), size_bytes: u64::from(size) };
@@ -186,7 +229,9 @@ impl World {
             12..17 => FileAsked::Unlink,
             17..50 => FileAsked::Write(block, self.rng.random_range(1..=u8::MAX)),
             50..70 => FileAsked::Read(block),
-            70..90 => FileAsked::Truncate(block),
+            70..83 => FileAsked::Truncate(block),
+            83..88 => FileAsked::Grow,
+            88..95 => FileAsked::Sync,
             _ => FileAsked::Size,
         };
         let file = self.rng.random_range(0..FILES);
@@ -203,7 +248,8 @@ impl World {
             FileAsked::Create => Ask::Create(file),
             FileAsked::Unlink => Ask::Unlink(file),
             FileAsked::Truncate(size) => Ask::Truncate(file, size),
-            FileAsked::Write(..) | FileAsked::Read(_) | FileAsked::Size => Ask::Open(file),
+            FileAsked::Grow => Ask::Reserve(file),
+            _ => Ask::Open(file),
         };
         self.files.clients[client].current =
             Some(Current { index, file, asked, deadline, attempt: 0, ask, record: None, read: None });
@@ -223,17 +269,23 @@ impl World {
         (current.attempt, current.ask) = (attempt, ask);
         let deadline = current.deadline;
         let server = match ask {
-            Ask::Write(_, index, ..) | Ask::Read(_, index, _) => self.files.layout[index as usize],
+            Ask::Write(_, index, ..) | Ask::Read(_, index, _) | Ask::Sync(_, index) => {
+                self.files.layout[index as usize]
+            }
             _ => ROOT,
         };
-        if matches!(ask, Ask::Open(_) | Ask::Read(..) | Ask::Tell(..)) {
+        if matches!(ask, Ask::Open(_) | Ask::Read(..) | Ask::Tell(..) | Ask::Sync(..)) {
             // These may be asked twice.
             self.at(self.now + Nanos::from_millis(500), Event::FileRepeats(client, attempt));
         }
         if !self.network.unreachable.contains(&server)
             && let Some(process) = self.reached(server)
         {
-            let after = self.travels();
+            let mut after = self.travels();
+            if self.double == Double::WritesTwice && matches!(ask, Ask::Tell(..)) {
+                // So that what is wrong shows soon.
+                after = self.between(Nanos::from_millis(1), Nanos::from_millis(490));
+            }
             self.at(self.now + after, Event::Arrives(Parcel::FileAsk { process, client, attempt, deadline, ask }));
         }
     }
@@ -250,13 +302,12 @@ impl World {
 
     /// A server has a request for a file.
     pub fn file_asked(&mut self, process: usize, (client, attempt): (usize, u64), deadline: Nanos, ask: Ask) {
-        let (server, instance) = (self.processes[process].server, self.processes[process].instance);
+        let (server, token) = (self.processes[process].server, self.processes[process].token);
         let local = self.processes[process].local(self.now);
         if let Err(refusal) = self.processes[process].node.may_serve(local) {
             return self.file_say(process, (client, attempt), Said::Refused(refusal));
         }
-        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.instance == instance)
-        else {
+        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.token == token) else {
             return;
         };
         let (names, objects) = (&mut directory.names, &mut directory.objects);
@@ -265,7 +316,18 @@ impl World {
             Ask::Create(file) => {
                 names.numbers += 1;
                 let objects = ObjectsId { number: names.numbers, generation: 1 };
-                names.files.insert(file, Record { objects, size: 0, cuts: 0, is_cutting: false });
+                names.files.insert(
+                    file,
+                    Record {
+                        objects,
+                        size: 0,
+                        cuts: 0,
+                        is_cutting: false,
+                        shortened: 0,
+                        cuts_before: 0,
+                        shortening: 0,
+                    },
+                );
                 Said::Got(FileGot::Done)
             }
             Ask::Unlink(file) => match names.files.remove(&file) {
@@ -287,7 +349,7 @@ impl World {
                     Said::Got(FileGot::Done)
                 }
                 Some(record) => {
-                    (record.size, record.cuts, record.is_cutting) = (size, record.cuts + 1, true);
+                    record.begin_cut(size);
                     let (objects, what) = (record.objects, What::Cut { number: record.cuts });
                     let running = &mut self.processes[process];
                     running.next_request += 1;
@@ -303,7 +365,7 @@ impl World {
                 Some(record) if record.objects == objects => {
                     let is_late = cuts < record.cuts && self.double != Double::BelievesOldEnds;
                     if is_late {
-                        Said::Before
+                        Said::Cut { shortened: record.was_shortened_after(cuts) }
                     } else if end > record.size && record.is_cutting {
                         Said::Again
                     } else {
@@ -313,6 +375,22 @@ impl World {
                 }
                 _ => Said::Before,
             },
+            Ask::Reserve(file) => match names.files.get_mut(&file) {
+                None => Said::Got(FileGot::NotFound),
+                Some(record) if record.size >= file_model::LONGEST => Said::Got(FileGot::End),
+                Some(record) if record.is_cutting => Said::Again,
+                Some(record) => {
+                    record.size += 1;
+                    Said::Room(record.size - 1, *record)
+                }
+            },
+            Ask::Sync(id, index) => {
+                let object = objects.objects.get_mut(&(id, index));
+                if let Some(object) = object.filter(|_| self.double != Double::SyncsNothing) {
+                    object.synced = object.blocks.clone();
+                }
+                Said::Synced
+            }
             Ask::Write(id, ..) | Ask::Read(id, ..) if objects.removed.contains(&id) => Said::Again,
             Ask::Write(id, index, block, value, known) => {
                 let object = objects.objects.entry((id, index)).or_default();
@@ -351,15 +429,62 @@ impl World {
             return;
         }
         self.note(|| format!("file client {client} hears {said:?} for {:?}", current.ask));
+        if matches!(said, Said::Written(_)) && self.rng.random_bool(0.05) {
+            return self.file_writer_dies(client);
+        }
         let begin_again = match current.asked {
-            FileAsked::Write(..) | FileAsked::Read(_) | FileAsked::Size => Ask::Open(current.file),
-            _ => current.ask,
+            FileAsked::Create | FileAsked::Unlink | FileAsked::Truncate(_) | FileAsked::Grow => current.ask,
+            _ => Ask::Open(current.file),
         };
         let next = match (said, current.asked) {
             (Said::Got(got), _) => return self.file_finish(client, Some(got)),
             (Said::Refused(Refusal::TimedOut), _) => return self.file_finish(client, None),
             (Said::Refused(_), _) => current.ask,
             (Said::Before, _) => return self.file_finish(client, Some(FileGot::Done)),
+            (Said::Cut { shortened }, FileAsked::Write(block, _)) => {
+                let Some(record) = current.record else { return };
+                match (self.double, shortened) {
+                    (Double::WritesTwice, _) => begin_again,
+                    (Double::TakesCutsForDone, _) => return self.file_finish(client, Some(FileGot::Done)),
+                    _ if block < record.size => return self.file_finish(client, Some(FileGot::Done)),
+                    (_, Some(true)) => return self.file_finish(client, Some(FileGot::Done)),
+                    // Nobody saw what lies behind the size, and no program wanted it to go.
+                    (_, Some(false)) => begin_again,
+                    // It fails.
+                    (_, None) => return self.file_finish(client, None),
+                }
+            }
+            (Said::Room(block, record), FileAsked::Grow) => {
+                self.file_finish(client, Some(FileGot::Room(block)));
+                let value = self.rng.random_range(1..=u8::MAX);
+                self.file_begin(client, current.file, FileAsked::Fill(block, value));
+                self.remember(client, record);
+                let ask = Ask::Write(record.objects, self.place(block).1, block, value, record.cuts);
+                return self.file_ask(client, ask);
+            }
+            (Said::File(now), FileAsked::Fill(block, value)) => {
+                let Some(record) = current.record else { return };
+                if now.objects != record.objects || now.shortened > record.cuts {
+                    // The room may be another's by now.
+                    return self.file_finish(client, Some(FileGot::Lost));
+                }
+                self.remember(client, now);
+                return self.file_ask(client, Ask::Write(now.objects, self.place(block).1, block, value, now.cuts));
+            }
+            (Said::Written(_), FileAsked::Fill(..)) => {
+                // Of a file that is gone nobody will see it, also if there is another one of that name.
+                let now = self.directories[&ROOT].names.files.get(&current.file).map(|record| record.objects);
+                let is_there = current.record.is_some_and(|record| now == Some(record.objects));
+                return self.file_finish(client, is_there.then_some(FileGot::Done));
+            }
+            (Said::File(record), FileAsked::Sync) => return self.file_ask(client, Ask::Sync(record.objects, 0)),
+            (Said::Synced, FileAsked::Sync) => {
+                let Ask::Sync(objects, index) = current.ask else { return };
+                if index as usize + 1 == self.files.layout.len() {
+                    return self.file_finish(client, Some(FileGot::Done));
+                }
+                return self.file_ask(client, Ask::Sync(objects, index + 1));
+            }
             // What is written stays so: to write again would be to write twice.
             (Said::Again, _) if matches!(current.ask, Ask::Tell(..)) => current.ask,
             (Said::Again, _) => begin_again,
@@ -376,11 +501,13 @@ impl World {
             }
             (Said::Written(cuts), FileAsked::Write(block, _)) => {
                 let Some(record) = current.record else { return };
+                // The time of a write is told now and then.
+                let is_told = self.rng.random_bool(0.3) || self.double == Double::WritesTwice;
                 match cuts.cmp(&record.cuts) {
                     // The object has not done the last cut yet, which will take away what is behind it.
                     Ordering::Less if block >= record.size => begin_again,
                     Ordering::Less => return self.file_finish(client, Some(FileGot::Done)),
-                    Ordering::Equal if block < record.size || self.double == Double::TellsNobody => {
+                    Ordering::Equal if block < record.size && !is_told || self.double == Double::TellsNobody => {
                         return self.file_finish(client, Some(FileGot::Done));
                     }
                     _ => return self.file_ask(client, Ask::Tell(current.file, record.objects, block + 1, cuts)),
@@ -410,11 +537,21 @@ impl World {
         };
         if let Some(current) = &mut self.files.clients[client].current {
             current.ask = next;
-            if next == begin_again {
+            if next == begin_again && !matches!(current.asked, FileAsked::Fill(..)) {
                 (current.record, current.read) = (None, None);
             }
         }
         self.at(self.now + PAUSE, Event::FileRepeats(client, attempt));
+    }
+
+    /// A client that has written something is no more, and the server of the volume hears of that a moment later.
+    fn file_writer_dies(&mut self, client: usize) {
+        self.note(|| format!("file client {client} dies"));
+        let Some(current) = &self.files.clients[client].current else { return };
+        let (Ask::Write(objects, ..), Some(process)) = (current.ask, self.current(ROOT)) else { return };
+        let after = self.between(Nanos::from_millis(1), Nanos::from_secs(1));
+        self.at(self.now + after, Event::WriterGone(process, objects));
+        self.file_finish(client, None);
     }
 
     fn remember(&mut self, client: usize, record: Record) {
@@ -429,120 +566,5 @@ impl World {
         self.files.history[current.index].1.returned = got.map(|got| (self.now, got));
         let pause = self.between(Nanos::from_millis(1), Nanos::from_millis(700));
         self.at(self.now + pause, Event::FileClient(client));
-    }
-
-    /// A process that starts hears from its store what is still to be done.
-    pub fn file_start(&mut self, process: usize) {
-        let server = self.processes[process].server;
-        if self.double != Double::ForgetsIntents {
-            let cutting = self.directories[&server].names.files.values().filter(|record| record.is_cutting);
-            for record in cutting.copied().collect::<Vec<_>>() {
-                let intent = self.intent(record.objects, What::Cut { number: record.cuts }, record.size);
-                self.give(process, Input::Intent { intent, request: None });
-            }
-        }
-        self.at(self.now + TIDIED_EVERY, Event::Tidies(process));
-    }
-
-    /// A process looks for what is to be removed.
-    pub fn file_tidies(&mut self, process: usize) {
-        let server = self.processes[process].server;
-        let directory = &self.directories[&server];
-        let found: BTreeSet<ObjectsId> = directory.objects.objects.keys().map(|(objects, _)| *objects).collect();
-        let orphans: Vec<ObjectsId> = directory.names.orphans.iter().copied().collect();
-        for objects in orphans {
-            let intent = self.intent(objects, What::Remove { until_secs: 0 }, 0);
-            self.give(process, Input::Intent { intent, request: None });
-        }
-        if self.processes[process].state == State::Running {
-            self.give(process, Input::AskWanted { objects: found.into_iter().collect() });
-            self.at(self.now + TIDIED_EVERY, Event::Tidies(process));
-        }
-    }
-
-    /// A store does what a volume server wants.
-    pub fn file_serves(&mut self, process: usize, from: ServerId, order: Order) {
-        let (server, instance) = (self.processes[process].server, self.processes[process].instance);
-        let double = self.double;
-        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.instance == instance)
-        else {
-            return;
-        };
-        let Order { objects, what, parts } = order;
-        let store = &mut directory.objects;
-        let mut highest = 0;
-        for part in parts {
-            match what {
-                What::Cut { number } if !store.removed.contains(&objects) => {
-                    let object = store.objects.entry((objects, part.index)).or_default();
-                    if number > object.cuts || double == Double::CutsTwice {
-                        object.blocks.retain(|block, _| u64::from(*block) < part.size_bytes);
-                        object.cuts = object.cuts.max(number);
-                    }
-                    highest = highest.max(object.cuts);
-                }
-                What::Cut { number } => highest = highest.max(number),
-                What::Remove { .. } => {
-                    store.objects.remove(&(objects, part.index));
-                    store.removed.insert(objects);
-                }
-            }
-        }
-        let takes = self.between(Nanos::from_micros(100), Nanos::from_millis(20));
-        self.at(self.now + takes, Event::Served(process, Input::Served { from, objects, what, result: Ok(highest) }));
-    }
-
-    /// A store closes an intent.
-    pub fn file_closes(&mut self, process: usize, objects: ObjectsId, what: What) {
-        let (server, instance) = (self.processes[process].server, self.processes[process].instance);
-        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.instance == instance)
-        else {
-            return;
-        };
-        match what {
-            What::Cut { number } => {
-                let of = directory.names.files.values_mut().find(|record| record.objects == objects);
-                if let Some(record) = of.filter(|record| record.cuts == number) {
-                    record.is_cutting = false;
-                }
-            }
-            What::Remove { .. } => _ = directory.names.orphans.remove(&objects),
-        }
-        self.at(self.now + Nanos::from_micros(100), Event::Served(process, Input::IntentClosed { objects, what }));
-    }
-
-    /// A store looks which of these objects belong to no file.
-    pub fn file_looks(&mut self, process: usize, asker: ServerId, mut objects: Vec<ObjectsId>) {
-        let names = &self.directories[&self.processes[process].server].names;
-        objects.retain(|id| !names.files.values().any(|record| record.objects == *id));
-        let takes = self.between(Nanos::from_micros(100), Nanos::from_millis(20));
-        self.at(self.now + takes, Event::Served(process, Input::NotWanted { asker, objects }));
-    }
-
-    /// A store removes objects that nobody wants.
-    pub fn file_removes(&mut self, process: usize, unwanted: &[ObjectsId]) {
-        let (server, instance) = (self.processes[process].server, self.processes[process].instance);
-        if let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.instance == instance) {
-            directory.objects.objects.retain(|(objects, _), _| !unwanted.contains(objects));
-            directory.objects.removed.extend(unwanted);
-        }
-    }
-
-    /// Nothing is left to do, and there are objects of files only.
-    pub fn check_files_rest(&mut self) {
-        let names = &self.directories[&ROOT].names;
-        let live: BTreeSet<ObjectsId> = names.files.values().map(|record| record.objects).collect();
-        let mut wrong = Vec::new();
-        wrong.extend(
-            names.files.iter().filter(|(_, file)| file.is_cutting).map(|file| format!("still cutting: {file:?}")),
-        );
-        wrong.extend(names.orphans.iter().map(|objects| format!("still to be removed: {objects:?}")));
-        for (server, directory) in &self.directories {
-            let lost = directory.objects.objects.keys().filter(|(objects, _)| !live.contains(objects));
-            wrong.extend(lost.map(|object| format!("server {server} has {object:?} of no file")));
-        }
-        for what in wrong {
-            self.violate(what);
-        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::doubles::Double;
 use crate::files::{Names, Objects};
 use crate::model::FileName;
+use isonomia_cluster::lineage::{Instance, Past};
 use isonomia_cluster::node::{Node, StoreId};
 use isonomia_cluster::records::Change;
 use isonomia_cluster::request::RequestId;
@@ -17,7 +18,7 @@ pub const ENOSPC: i32 = 28;
 pub const ENOTEMPTY: i32 = 39;
 
 /// What one server keeps, whichever process and host has it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Directory {
     /// Records on stable storage.
     pub records: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -25,8 +26,14 @@ pub struct Directory {
     pub volumes: BTreeMap<VolumeKey, BTreeSet<FileName>>,
     /// What was fetched so far of a volume that comes, and for which instruction.
     pub incoming: BTreeMap<VolumeKey, (Version, BTreeSet<FileName>)>,
-    /// The process that owns it.
+    /// The number of the process that owns it.
     pub instance: u64,
+    /// That process's token.
+    pub token: u64,
+    /// The processes before it.
+    pub past: Past,
+    /// Other servers refused that process.
+    pub is_refused: bool,
     /// When that process said so last.
     pub renewed: Nanos,
     /// The epoch of the newest cluster file that lies here.
@@ -43,8 +50,8 @@ pub struct Directory {
 pub struct Process {
     /// Its server.
     pub server: ServerId,
-    /// Which process of that server.
-    pub instance: u64,
+    /// What tells it from all other processes.
+    pub token: u64,
     /// What is simulated.
     pub node: Node,
     /// Whether it runs.
@@ -119,6 +126,18 @@ impl Directory {
                 None => _ = self.records.remove(&change.key),
             }
         }
+    }
+
+    /// A process with this token begins.
+    pub fn claim(&mut self, token: u64) -> Instance {
+        if !std::mem::take(&mut self.is_refused) {
+            if self.instance > 0 {
+                self.past.listed.push(Instance { number: self.instance, token: self.token });
+            }
+            self.instance += 1;
+        }
+        self.token = token;
+        Instance { number: self.instance, token }
     }
 
     /// All records, for a process that starts.

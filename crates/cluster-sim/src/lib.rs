@@ -13,6 +13,7 @@
 //! * no volume has the number of another one, none comes twice, no number is used again before its time;
 //! * every request that a process gets is answered in time, once;
 //! * files whose bytes are on several servers are, each, what one process on one host would see, and no object is left over;
+//! * what was synced of a file is there, though hosts lost power (`fsyncs`);
 //! * a volume that moved has all that was acknowledged in it, and is there once;
 //! * a policy that was set is followed by all, and by a server that starts before it serves;
 //! * nothing is done because of a message of an older epoch;
@@ -26,7 +27,9 @@ pub mod doubles;
 mod driving;
 mod faults;
 mod file_model;
+mod file_stores;
 mod files;
+mod fsyncs;
 mod host;
 mod linear;
 mod model;
@@ -82,6 +85,7 @@ pub fn run(seed: u64, double: Double, trace: bool) -> Report {
     world.names = world.rng.random_range(1..=NAMES);
     let end = world.now + TROUBLE;
     world.clients_end = end;
+    world.files.loses_power = world.rng.random_bool(0.25);
     world.files.layout = world.servers().into_iter().collect();
     let (volumes, files) = [(4, 0), (4, 0), (0, 3), (2, 2)][world.rng.random_range(0..4)];
     // What a stop left behind between the first write and the record of the file.
@@ -141,6 +145,12 @@ pub fn run(seed: u64, double: Double, trace: bool) -> Report {
             operation.returned.is_some() || !matches!(operation.asked, FileAsked::Read(_) | FileAsked::Size)
         });
         if !world.violations.is_empty() {
+            continue;
+        }
+        if !world.files.power_losses.is_empty() {
+            if let Some(what) = fsyncs::check(&history, &world.files.power_losses) {
+                world.violate(format!("file {file}: {what}"));
+            }
             continue;
         }
         match linear::check(File::default(), &history) {

@@ -11,6 +11,7 @@ use crate::network::{Network, Parcel};
 use crate::policies::{OPERATOR, Policies};
 use isonomia_cluster::load::Load;
 use isonomia_cluster::node::{self, Effect, Input, Node, View};
+use isonomia_cluster::objects::ObjectsId;
 use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_cluster::volumes::VolumeKey;
 use isonomia_cluster::volumes::hosted::Work;
@@ -57,6 +58,8 @@ pub enum Event {
     Tidies(usize),
     /// A store has done something for a process.
     Served(usize, Input),
+    /// A process hears that a writer of these objects is gone.
+    WriterGone(usize, ObjectsId),
     /// A client of files looks at what it is doing.
     FileClient(usize),
     /// It sends an attempt once more.
@@ -75,6 +78,10 @@ pub struct World {
     pub double: Double,
     /// Servers' directories.
     pub directories: BTreeMap<ServerId, Directory>,
+    /// Those of servers that have an empty or an older one in their place.
+    pub kept: BTreeMap<ServerId, Directory>,
+    /// Copies as somebody made them earlier.
+    pub copies: BTreeMap<ServerId, Directory>,
     /// All processes that ever were.
     pub processes: Vec<Process>,
     /// The cluster files by epoch.
@@ -116,6 +123,8 @@ impl World {
             now: Nanos::from_secs(1),
             double,
             directories: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            copies: BTreeMap::new(),
             processes: Vec::new(),
             views: BTreeMap::new(),
             network: Network::default(),
@@ -208,6 +217,7 @@ impl World {
             Event::SetsPolicy => self.sets_policy(),
             Event::Tidies(process) => self.file_tidies(process),
             Event::Served(process, input) => self.give(process, input),
+            Event::WriterGone(process, objects) => self.file_writer_gone(process, objects),
             Event::FileClient(client) => self.file_client(client),
             Event::FileRepeats(client, attempt) => self.file_repeats(client, attempt),
             Event::Fault(fault) => self.fault(fault),
@@ -219,21 +229,22 @@ impl World {
         let clock = self.between(Nanos::ZERO, Nanos::from_secs(100_000));
         let drift_ppm = self.rng.random_range(-200..=200);
         let Some(directory) = self.directories.get_mut(&server) else { return };
-        directory.instance += 1;
+        let token = self.rng.random();
+        let instance = directory.claim(token);
         directory.renewed = self.now;
-        let (instance, view) = (directory.instance, self.views[&directory.epoch].clone());
+        let (past, view) = (self.double.past_of(&directory.past), self.views[&directory.epoch].clone());
         let records = directory.all_records();
         let local = local_time(clock, drift_ppm, self.now);
         let mut effects = Vec::new();
-        let started = Node::start(node::Process { server, instance }, view, records, local, &mut effects);
+        let started = Node::start((node::Process { server, instance }, past), view, records, local, &mut effects);
         let process = self.processes.len();
-        self.note(|| format!("server {server} starts as instance {instance}, process {process}"));
+        self.note(|| format!("server {server} starts as instance {}, process {process}", instance.number));
         match started {
             Err(error) => self.violate(format!("server {server} cannot start: {error}")),
             Ok(node) => {
                 self.processes.push(Process {
                     server,
-                    instance,
+                    token,
                     node,
                     state: State::Running,
                     pending: Default::default(),
@@ -265,8 +276,8 @@ impl World {
 
     /// Whether this process has its server's directory.
     pub fn owns(&self, process: usize) -> bool {
-        let Process { server, instance, .. } = self.processes[process];
-        self.double == Double::HasNoFence || self.directories[&server].instance == instance
+        let Process { server, token, .. } = self.processes[process];
+        self.double == Double::HasNoFence || self.directories[&server].token == token
     }
 
     /// A process ends: of what it was storing a beginning may be there, and of what its file system was doing anything.
@@ -315,7 +326,10 @@ impl World {
             let text = self.trace.is_some().then(|| format!("{input:?}"));
             let running = &mut self.processes[process];
             running.node.handle(now, input, &mut effects);
-            let says_so = |effect: &Effect| matches!(effect, Effect::Send(envelope) if envelope.is_refusal());
+            let says_so = |effect: &Effect| match effect {
+                Effect::Send(envelope) => envelope.is_refusal(),
+                effect => matches!(effect, Effect::Stop { .. }),
+            };
             if is_outdated && !effects[before..].iter().all(says_so) {
                 self.violate(format!("process {process} acted upon a message of an older epoch"));
             }
@@ -398,6 +412,10 @@ impl World {
                     }
                 }
                 Effect::Stop { .. } => {
+                    let Process { server, token, .. } = self.processes[process];
+                    if let Some(directory) = self.directories.get_mut(&server).filter(|found| found.token == token) {
+                        directory.is_refused = true;
+                    }
                     self.processes[process].requests.clear();
                     self.end(process);
                     return;
@@ -456,8 +474,8 @@ impl World {
     }
 
     fn renews(&mut self, process: usize) {
-        let Process { server, instance, .. } = self.processes[process];
-        if self.directories[&server].instance == instance {
+        let Process { server, token, .. } = self.processes[process];
+        if self.directories[&server].token == token {
             if let Some(directory) = self.directories.get_mut(&server) {
                 directory.renewed = self.now;
             }
@@ -512,6 +530,7 @@ fn process_of(event: &Event) -> Option<usize> {
         | Event::Renews(process)
         | Event::Tidies(process)
         | Event::Served(process, _)
+        | Event::WriterGone(process, _)
         | Event::Fetched(process, _) => Some(*process),
         Event::Arrives(parcel) => parcel.process(),
         Event::SetsPolicy

@@ -10,10 +10,12 @@
 //! * [`volumes`]: the directories below the root, which of them each server has, and how they come and go.
 //! * [`objects`]: what volume servers have data servers do with the bytes of files.
 //! * [`policy`]: the sharing policy of the cluster and its version.
+//! * [`lineage`]: which process has a server's own directory.
 //! * [`peer`]: messages between servers. [`request`]: what clients ask. [`records`]: what is kept on stable storage.
 
 pub mod hash;
 pub mod hosts;
+pub mod lineage;
 pub mod load;
 pub mod map;
 pub mod node;

@@ -14,8 +14,8 @@
 //!   what the table tells it to do; what was done is told again. Both are done for as long as the table says so, and not a moment longer.
 //! * **An older epoch is refused**, and whoever hears of a newer one serves no requests until it has that file.
 //! * **A server that starts has the cluster's policy before it serves** ([`crate::policy`]), if the root server is there.
-//! * **A process that another one has replaced is refused**: by its instance, which every other server remembers on
-//!   stable storage. It says nothing to clients itself once its time as owner of its directory is over ([`Input::Owned`]); what it
+//! * **A process that another one has replaced is refused, and so is one whose directory is empty or an older copy**: by what
+//!   every other server remembers of its server on stable storage ([`crate::lineage`]). A replaced one says nothing to clients itself once its time as owner of its directory is over ([`Input::Owned`]); what it
 //!   decides before it notices is stored nowhere, and so is never said.
 //! * Memory is bounded: by the table (65,535 slots), [`REQUESTS_MAX`], and [`HELD_MAX`].
 //!
@@ -30,10 +30,11 @@ mod policy;
 
 pub use interface::{BadView, Effect, Input, Process, StartError, StoreId, View};
 
+use crate::lineage::{Heard, Lineage, Past};
 use crate::load::{Load, Loads};
 use crate::objects::{Errands, ObjectsId, What};
 use crate::peer::{Envelope, Message};
-use crate::policy::{HEARD_WITHIN, Known};
+use crate::policy::Known;
 use crate::records::{self, Change, Record, Stored};
 use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::copy::{Copy, Taken};
@@ -78,10 +79,11 @@ pub struct Node {
     loads: Loads,
     /// The version of the policy that the server was told to follow: it is on stable storage.
     follows: u64,
-    /// Until when a server that starts waits for the root server.
+    /// Until when a server that starts waits for others.
     starting_until: Nanos,
-    /// The highest instance that was heard of each server.
-    instances: BTreeMap<ServerId, u64>,
+    lineage: Lineage,
+    /// When it was last called.
+    now: Nanos,
     /// Up to where each server knows the table, as far as the root server knows.
     known: BTreeMap<ServerId, Version>,
     last_store: StoreId,
@@ -97,9 +99,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// A server that starts, with the cluster file that it was given and all that it ever stored.
+    /// A server that starts, with the past of its directory, the cluster file that it was given, and all that it ever stored.
     pub fn start(
-        process: Process,
+        (process, past): (Process, Past),
         view: View,
         records: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>,
         now: Nanos,
@@ -116,8 +118,9 @@ impl Node {
             view.has_servers_of(&stored.table)?;
             Role::Root(Root::new(stored.table, stored.last_number))
         } else {
-            Role::Other(Copy::new(stored.copy, process.instance))
+            Role::Other(Copy::new(stored.copy, process.instance.token))
         };
+        let lineage = Lineage::new(process.instance, past, stored.instances);
         let mut node = Self {
             process,
             heard_of: (view.epoch, process.server),
@@ -131,8 +134,9 @@ impl Node {
             load: None,
             loads: Loads::new(now),
             follows: 0,
-            starting_until: if process.server == view.root { now } else { now + HEARD_WITHIN },
-            instances: stored.instances,
+            starting_until: lineage.silent_until(&process, &view, now),
+            lineage,
+            now,
             known: BTreeMap::new(),
             last_store: StoreId(0),
             stored: StoreId(0),
@@ -239,6 +243,7 @@ impl Node {
 
     /// Takes in what happened at `now`, and adds what is to be done to `effects`.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Vec<Effect>) {
+        self.now = now;
         match input {
             _ if self.is_superseded => {
                 if let Input::Request { id, .. } = input {
@@ -308,6 +313,10 @@ impl Node {
             effects.push(Effect::FetchView { epoch, from });
         }
         self.pull(effects);
+        if self.process.server == self.view.root && now < self.starting_until {
+            let others: Vec<ServerId> = self.view.servers.iter().copied().filter(|it| *it != self.view.root).collect();
+            others.into_iter().for_each(|server| self.send(server, Message::Begins, effects));
+        }
         let own: Vec<Slot> = self.table().slots().filter(|slot| self.concerns(slot)).cloned().collect();
         self.own.extend(own);
         self.do_own(effects);
@@ -375,31 +384,29 @@ impl Node {
 
     fn message(&mut self, now: Nanos, from: ServerId, envelope: Envelope, effects: &mut Vec<Effect>) {
         let is_refusal = envelope.is_refusal();
-        let Envelope { from: claimed, to, instance, epoch, message } = envelope;
+        let Envelope { from: claimed, to, instance, after, knows, epoch, message } = envelope;
         if claimed != from || to != self.process.server {
             return;
         }
-        if let Message::Superseded { by } = message {
-            if by > self.process.instance {
-                self.is_superseded = true;
-                let pending: Vec<RequestId> = self.deadlines.keys().copied().collect();
-                for id in pending {
-                    self.release(Effect::Answer { id, result: Err(Refusal::NotOwner) }, effects);
-                }
-                self.held.clear();
-                effects.push(Effect::Stop { by });
+        let (heard, has_learnt) = self.lineage.hear(from, instance, after, knows);
+        if let Heard::NotOwn(by) = heard {
+            return self.supersede(by, effects);
+        }
+        if heard == Heard::Unproven {
+            if !is_refusal {
+                self.send(from, Message::Unproven, effects);
             }
             return;
-        }
-        let highest = self.instances.get(&from).copied().unwrap_or(0);
-        if instance < highest {
-            return self.send(from, Message::Superseded { by: highest }, effects);
         }
         if epoch < self.view.epoch {
             if !is_refusal {
                 self.send(from, Message::Outdated, effects);
             }
             return;
+        }
+        if has_learnt && from == self.view.root {
+            // What was asked was not heard.
+            self.pull(effects);
         }
         if epoch > self.heard_of.0 {
             self.heard_of = (epoch, from);
@@ -408,9 +415,12 @@ impl Node {
         if self.heard_of.0 > self.view.epoch || !self.view.servers.contains(&from) {
             return;
         }
-        if instance > highest {
-            self.instances.insert(from, instance);
+        if heard == Heard::New {
+            self.lineage.take(from, instance);
             self.store(vec![Record::Instance(from, instance).put()], effects);
+        }
+        if self.process.server == self.view.root {
+            self.starting_until = Nanos::ZERO;
         }
         match (message, &mut self.role) {
             // Nobody is to take what a process says that was replaced for the latest.
@@ -433,12 +443,13 @@ impl Node {
             }
             (Message::Policy(policy), Role::Other(_)) if from == self.view.root => self.take_policy(policy, effects),
             (Message::News { page, policy }, Role::Other(copy)) if from == self.view.root => {
-                if policy <= self.follows && page.ask.is_some_and(|ask| ask.instance == self.process.instance) {
+                if policy <= self.follows && page.ask.is_some_and(|ask| ask.token == self.process.instance.token) {
                     self.starting_until = Nanos::ZERO;
                 }
                 let taken = copy.take(page);
                 self.heard_news(taken, effects);
             }
+            (Message::Begins, _) => self.pull(effects),
             (Message::Order(order), _) => self.ordered(from, order, effects),
             (Message::Did { objects, what, result }, _) => self.did(from, (objects, what), result, effects),
             (Message::AskWanted { objects }, _) => self.asked_wanted(from, objects, effects),
@@ -446,6 +457,17 @@ impl Node {
             // From a server that takes this one for another.
             _ => {}
         }
+    }
+
+    /// This process is none of this server, or none any more.
+    fn supersede(&mut self, by: u64, effects: &mut Vec<Effect>) {
+        self.is_superseded = true;
+        let pending: Vec<RequestId> = self.deadlines.keys().copied().collect();
+        for id in pending {
+            self.release(Effect::Answer { id, result: Err(Refusal::NotOwner) }, effects);
+        }
+        self.held.clear();
+        effects.push(Effect::Stop { by });
     }
 
     /// Stores news of the table, and does what they say.
@@ -539,7 +561,12 @@ impl Node {
 
     fn send(&mut self, to: ServerId, message: Message, effects: &mut Vec<Effect>) {
         let Process { server: from, instance } = self.process;
-        let envelope = Envelope { from, to, instance, epoch: self.view.epoch, message };
+        if self.now < self.starting_until && self.view.root != to && self.view.root != from {
+            // Only once the root server has heard of it: nobody else is to remember a process that has another's directory.
+            return;
+        }
+        let (after, knows) = (self.lineage.after(to), self.lineage.known(to));
+        let envelope = Envelope { from, to, instance, after, knows, epoch: self.view.epoch, message };
         if self.held.len() < HELD_MAX {
             self.emit(Effect::Send(envelope), effects);
         }

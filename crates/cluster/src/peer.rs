@@ -2,12 +2,13 @@
 //!
 //! The network may lose, repeat, delay, and reorder messages; whoever sends one sends it again as long as it matters, and
 //! whoever receives it a second time does no harm. Each is in an [`Envelope`] that says who speaks: a server that hears one of an older
-//! epoch, or of a process whose directory another one has taken over, does not act on it, and tells the sender.
+//! epoch, or of a process that has not shown that it has its server's own directory ([`crate::lineage`]), does not act on it, and tells the sender.
 //!
 //! The bytes are one of format ([`FORMAT`]) and then the envelope as `postcard` writes it: integers as varints (signed ones in
 //! zigzag), sequences with their length before them, one varint for which variant of an `enum` follows. A change of any
 //! type in here raises the format.
 
+use crate::lineage::Instance;
 use crate::load::Load;
 use crate::objects::{ASKED_MAX, ObjectsId, Order, PARTS_MAX, What};
 use crate::policy::{Policy, TEXT_BYTES_MAX};
@@ -29,8 +30,12 @@ pub struct Envelope {
     pub from: ServerId,
     /// Who is meant.
     pub to: ServerId,
-    /// Which process of that server speaks: a later one has a higher number.
-    pub instance: u64,
+    /// Which process of that server speaks.
+    pub instance: Instance,
+    /// The token of the one after which it comes, as far as the receiver knows; 0 if it is the first.
+    pub after: u64,
+    /// The process of the receiver that the sender heard last.
+    pub knows: Option<Instance>,
     /// The epoch of the cluster file that the sender has.
     pub epoch: u64,
     /// What is said.
@@ -92,13 +97,12 @@ pub enum Message {
         /// The objects, [`ASKED_MAX`] at most.
         objects: Vec<ObjectsId>,
     },
+    /// From the root server, which starts: what does the receiver know of it?
+    Begins,
     /// The envelope that came was of an epoch older than this one's: it was not acted upon.
     Outdated,
-    /// The envelope that came was of a process whose directory another one has taken over.
-    Superseded {
-        /// The instance that has it.
-        by: u64,
-    },
+    /// The envelope that came was of a process that has not shown that it comes after the one that this server knows.
+    Unproven,
 }
 
 /// Why bytes are no message.
@@ -118,7 +122,7 @@ pub enum BadMessage {
 impl Envelope {
     /// Whether nothing is said but that the receiver was not listened to.
     pub fn is_refusal(&self) -> bool {
-        matches!(self.message, Message::Outdated | Message::Superseded { .. })
+        matches!(self.message, Message::Outdated | Message::Unproven)
     }
 
     /// The bytes, [`MESSAGE_BYTES_MAX`] at most.
@@ -161,7 +165,7 @@ impl Message {
             Self::Policy(policy) => policy.version > 0 && policy.text.len() <= TEXT_BYTES_MAX,
             Self::Order(order) => order.parts.len() <= PARTS_MAX,
             Self::AskWanted { objects } | Self::NotWanted { objects } => objects.len() <= ASKED_MAX,
-            Self::Did { .. } | Self::Pull { .. } | Self::Outdated | Self::Superseded { .. } => true,
+            Self::Did { .. } | Self::Pull { .. } | Self::Begins | Self::Outdated | Self::Unproven => true,
         }
     }
 }
@@ -175,7 +179,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn envelope(message: Message) -> Envelope {
-        Envelope { from: ServerId(u16::MAX), to: ServerId(1), instance: u64::MAX, epoch: u64::MAX, message }
+        let instance = Instance { number: u64::MAX, token: u64::MAX };
+        let (from, to, knows) = (ServerId(u16::MAX), ServerId(1), Some(instance));
+        Envelope { from, to, instance, after: u64::MAX, knows, epoch: u64::MAX, message }
     }
 
     /// The longest page that there can be.
@@ -193,7 +199,7 @@ mod tests {
         };
         let slots = (u64::MAX - PAGE_SLOTS_MAX as u64..u64::MAX).map(slot).collect();
         let (since, upto) = (Version(u64::MAX - PAGE_SLOTS_MAX as u64 - 1), Version(u64::MAX - 1));
-        let ask = Some(Ask { instance: u64::MAX, number: u64::MAX });
+        let ask = Some(Ask { token: u64::MAX, number: u64::MAX });
         Page { ask, since, upto, complete: false, slots }
     }
 

@@ -6,7 +6,7 @@
 //! | key | who has it | value |
 //! |---|---|---|
 //! | `e` | every server | epoch of the newest cluster file that it ever had (`u64`) |
-//! | `i` server | every server | the highest instance that it heard of that server (`u64`) |
+//! | `i` server | every server | the process of that server that it heard last ([`Instance`]) |
 //! | `t` volume | the root server | the slot of the table ([`Slot`]) |
 //! | `l` | the root server | the number of a volume that was given out last (`u16`) |
 //! | `c` volume | the others | the slot in the copy of the table ([`Slot`]) |
@@ -16,6 +16,7 @@
 //! Changes that are stored together become durable together, and none before those that were stored earlier: a stop may lose
 //! some from the end that were not reported as stored, and nothing else.
 
+use crate::lineage::Instance;
 use crate::policy::Policy;
 use crate::volumes::hosted::Host;
 use crate::volumes::{Slot, Table};
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The first byte of every value.
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
 
 /// A change of one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub struct BadRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Epoch(u64),
-    Instance(ServerId, u64),
+    Instance(ServerId, Instance),
     Table(Slot),
     LastNumber(VolumeId),
     Copy(Slot),
@@ -61,7 +62,7 @@ pub(crate) enum Record {
 #[derive(Debug, Default)]
 pub(crate) struct Stored {
     pub epoch: u64,
-    pub instances: BTreeMap<ServerId, u64>,
+    pub instances: BTreeMap<ServerId, Instance>,
     pub table: Table,
     pub last_number: VolumeId,
     pub copy: Table,

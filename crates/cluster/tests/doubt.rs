@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use isonomia_cluster::lineage::{Instance, Past};
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Envelope;
 use isonomia_cluster::request::{RenameHow, Request, RequestId};
@@ -33,7 +34,9 @@ impl Cluster {
         for server in [ROOT, LEFT, RIGHT] {
             let view = View { epoch: 1, root: ROOT, servers: [ROOT, LEFT, RIGHT].into() };
             let mut effects = Vec::new();
-            let node = Node::start(Process { server, instance: 1 }, view, [], Nanos::ZERO, &mut effects).unwrap();
+            let instance = Instance { number: 1, token: u64::from(server.0) };
+            let begins = (Process { server, instance }, Past::default());
+            let node = Node::start(begins, view, [], Nanos::ZERO, &mut effects).unwrap();
             cluster.nodes.insert(server, node);
             cluster.act(server, effects);
             cluster.give(server, Input::Owned { until: Nanos::MAX });

@@ -70,10 +70,17 @@ pub fn server_of(target: TargetId, targets_per_server: u16) -> Option<ServerId> 
 pub mod told {
     /// The size is what it says, or more.
     pub const TAKEN: u64 = 0;
-    /// A cut has begun since objects were written: they will be cut.
+    /// A cut has begun since objects were written: they will be cut. [`ReplyHeader::cuts`](crate::request::ReplyHeader::cuts)
+    /// says of the first one since which it was: [`SHORTENED`], [`KEPT`], or [`UNKNOWN`].
     pub const CUT: u64 = 1;
     /// The file is being cut and does not grow meanwhile: say it again.
     pub const AGAIN: u64 = 2;
+    /// It is not known.
+    pub const UNKNOWN: u64 = 0;
+    /// It made the file shorter.
+    pub const SHORTENED: u64 = 1;
+    /// It left the size.
+    pub const KEPT: u64 = 2;
     /// Of [`RequestHeader::valid`](crate::request::RequestHeader::valid) in the request: objects may have bytes behind the end
     /// that will not be told. They are to be cut off.
     pub const BEHIND: u32 = 1;

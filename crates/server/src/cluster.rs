@@ -49,6 +49,7 @@ use exchange::Told;
 use gate::Gate;
 use inspection::Inspection;
 use isonomia_cluster::Map;
+use isonomia_cluster::lineage::{Instance, Past};
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Message;
 use isonomia_cluster::request::{Request, RequestId};
@@ -56,7 +57,7 @@ use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase};
 use isonomia_proto::control::ControlReply;
 use isonomia_proto::request::RequestHeader;
-use isonomia_store::{Loss, StoreError, VolumeChange, Whereabouts};
+use isonomia_store::{START_OVER, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::{Key, fresh_nonce};
 use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
@@ -81,8 +82,6 @@ use wire::Verdict;
 const EVENTS_MAX: usize = 4_096;
 /// The longest wait for an event, so that the end of the server is noticed.
 const WAIT_MAX: Nanos = Nanos::from_millis(200);
-/// The record of how many processes had the directory. It is none of the node's, whose keys are lower-case letters.
-const INSTANCE: &[u8] = b"INSTANCE";
 
 /// What workers bring.
 pub enum Passed {
@@ -284,14 +283,14 @@ impl Driver {
         records.retain(|(key, _)| {
             !moving::is_note(key) && !holders::is_note(key) && !key.starts_with(isonomia_controller::PREFIX)
         });
-        let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
-        let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
-        let instance = core.store.fence().instance().unwrap_or(0).max(before + 1);
-        let process = Process { server: config.number, instance };
-        core.store.keep_cluster_records([(INSTANCE, Some(&process.instance.to_le_bytes()[..]))])?;
+        let line = core.store.fence().line().unwrap_or_default();
+        let of = |(number, token)| Instance { number, token };
+        let process = Process { server: config.number, instance: of(line.own) };
+        let past = Past { listed: line.past.into_iter().map(of).collect(), all_below: line.all_below };
+        let instance = process.instance.number;
         let view = view_of(&config.map());
         let mut effects = Vec::new();
-        let node = Node::start(process, view, records, clock::now(), &mut effects);
+        let node = Node::start((process, past), view, records, clock::now(), &mut effects);
         let node = node.map_err(|error| JoinError::Node { path: config.path.clone(), error })?;
         let targets_per_server = config.map().targets_per_server();
         let objects = Objects::new(core.clone(), targets_per_server, events.sender);
@@ -426,9 +425,11 @@ impl Driver {
             Effect::Stop { by } => {
                 tracing::error!(
                     instance = by,
-                    "other servers know of a later process of this server: another one has its directory, or this one is old"
+                    "other servers know a process of this server of which its directory knows nothing: it was replaced, or the \
+                     directory is empty, an older copy, or another one's. If the directory is to be this server's from now on, make the \
+                     file `{START_OVER}` beside its file `owner`, and start the server again"
                 );
-                self.core.store.fence().end(Some(Loss::Replaced(by)));
+                self.core.store.fence().refuse(by);
                 None
             }
         }
@@ -487,7 +488,7 @@ impl Driver {
     /// Ends a server whose directory cannot be its own. Nothing may be done with it: what it says would be believed.
     fn end_misplaced(&self, why: &str) {
         tracing::error!("{why}: the server's directory is empty, or another one's");
-        self.core.store.fence().end(Some(Loss::Misplaced));
+        self.core.store.fence().refuse(self.instance);
     }
 
     /// Hears how far another server knows the table.

@@ -225,7 +225,7 @@ fn check_place(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
 /// The edge at which an error becomes an errno. An error that is the storage's fault is told in the log.
 fn finish(header: &RequestHeader, op: Op, outcome: Result<(), Refusal>, mut reply: Reply<'_>) -> ReplyHeader {
     let refusal = match outcome {
-        Ok(()) => return ReplyHeader::ok(header.seq, reply.value, reply.len),
+        Ok(()) => return ReplyHeader { cuts: reply.cuts, ..ReplyHeader::ok(header.seq, reply.value, reply.len) },
         Err(refusal) => refusal,
     };
     reply.len = 0;

@@ -6,7 +6,8 @@ mod running;
 
 use isonomia_client::{Address, Client, Error, Ino, OpenHow, RenameHow, access};
 use isonomia_proto::control::{ControlReply, ControlRequest};
-use isonomia_server::{Config, Server};
+use isonomia_server::{Config, METADATA, Server};
+use isonomia_store::{Loss, START_OVER};
 use isonomia_transport::control::ControlConnection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
 use running::cluster::Cluster;
@@ -353,4 +354,47 @@ fn a_name_that_is_taken_over_is_never_gone() {
         is_over.store(true, SeqCst);
         done.unwrap();
     });
+}
+
+#[test]
+fn a_directory_that_is_empty_or_older_is_refused_however_often_it_is_started() {
+    let mut cluster = Cluster::start(2);
+    let dir = cluster.dir.path().join("io2");
+    let [older, kept] = ["older", "kept"].map(|name| cluster.dir.path().join(name));
+    // Once it serves, the root server has heard of it.
+    let serves = |cluster: &Cluster| cluster.client(1, false).get_attr(Ino::ROOT, b"", true).map(drop);
+    serves(&cluster).unwrap();
+    cluster.servers[1] = None;
+    assert!(std::process::Command::new("cp").arg("-a").args([&dir, &older]).status().unwrap().success());
+    cluster.restart(1);
+    serves(&cluster).unwrap();
+    cluster.servers[1] = None;
+    std::fs::rename(&dir, &kept).unwrap();
+    for is_older in [false, true] {
+        if is_older {
+            std::fs::rename(&older, &dir).unwrap();
+        }
+        for start in 0..3 {
+            let server = Server::start(cluster.configs[1].clone()).unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            while server.fence().holds() {
+                assert!(Instant::now() < deadline, "start {start} is not refused, older: {is_older}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(server.fence().wait_for_end(), Some(Loss::Misplaced));
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    std::fs::rename(&kept, &dir).unwrap();
+    cluster.restart(1);
+    serves(&cluster).unwrap();
+    cluster.servers[1] = None;
+    // An operator has it begin with an empty one: that is its own from then on.
+    std::fs::rename(&dir, &kept).unwrap();
+    std::fs::create_dir_all(dir.join(METADATA)).unwrap();
+    std::fs::write(dir.join(METADATA).join(START_OVER), "").unwrap();
+    for _ in 0..2 {
+        cluster.restart(1);
+        serves(&cluster).unwrap();
+    }
 }

@@ -4,17 +4,20 @@
 
 mod running;
 
-use isonomia_client::{Client, ClientConfig, Ino, OpenHow, RenameHow, access};
+use isonomia_client::{Client, ClientConfig, Ino, OpenHow, RenameHow, XattrHow, access};
 use isonomia_proto::object::{FileObjects, told};
 use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_proto::striping::XATTR;
 use isonomia_units::{Nanos, ServerId};
+use running::between::{Between, Way};
 use running::cluster::Cluster;
 use running::striped::{
     asked, asked_on, comes, connected, content, create, object_files, open, pattern, size, striped,
 };
 use running::{ALICE, can_be_others};
 use rustix::io::Errno;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zerocopy::FromBytes;
 
 #[test]
@@ -47,6 +50,49 @@ fn room_that_was_cut_off_is_another_appends() {
     };
     assert_eq!(asked(&data, user, &late, b"THIEF!").0, rustix::io::Errno::AGAIN.raw_os_error() as u32);
     assert_eq!(content(&client, "v/log"), b"firstsecond");
+}
+
+#[test]
+fn a_write_that_was_seen_does_not_come_back_after_a_cut() {
+    let cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    client.make_volume(b"v", 0o755, ServerId(1)).unwrap();
+    client.set_xattr(Ino::ROOT, b"v", true, XATTR, b"count=1 size=4KiB servers=io2", XattrHow::default()).unwrap();
+    // What the writer says to the server of the volume, and not to that of the bytes, is held up.
+    let (held, tells) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_held, has_told) = (held.clone(), tells.clone());
+    let between = Between::new(&cluster.configs[0].listen[1], move || {
+        let (is_held, has_told) = (is_held.clone(), has_told.clone());
+        Box::new(move |way, bytes| {
+            while way == Way::Up && is_held.load(Ordering::SeqCst) {
+                has_told.store(true, Ordering::SeqCst);
+                std::thread::yield_now();
+            }
+            Some(std::mem::take(bytes))
+        })
+    });
+    let writer = cluster.client_of(vec![between.address.clone()]);
+    let file = open(&writer, "v/file");
+    writer.write_at(&file, 0, b"old").unwrap();
+    held.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        // One of these tells: those that follow another one within milliseconds need not.
+        let writing = scope.spawn(|| {
+            loop {
+                let written = writer.write_at(&file, 0, b"new");
+                if written.is_err() || tells.load(Ordering::SeqCst) {
+                    return written;
+                }
+            }
+        });
+        comes(|| content(&client, "v/file") == b"new" && tells.load(Ordering::SeqCst));
+        let other = open(&client, "v/file");
+        client.set_size(&other.capability, 0).unwrap();
+        assert_eq!(content(&client, "v/file"), b"");
+        held.store(false, Ordering::SeqCst);
+        assert_eq!(writing.join().unwrap().unwrap(), 3);
+    });
+    assert_eq!(content(&client, "v/file"), b"");
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! one write of a program to an object that was never acknowledged.
 
 use crate::StoreError;
-use crate::owner::{Claim, Found};
+use crate::owner::{Claim, Found, Line};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use rustix::time::ClockId;
@@ -139,7 +139,23 @@ impl Fence {
 
     /// The number of this process among those that had the directory, if it has a lease of it.
     pub fn instance(&self) -> Option<u64> {
-        self.claim.get().map(|claim| claim.instance)
+        self.claim.get().map(|claim| claim.line().own.0)
+    }
+
+    /// All that had the directory, if this process has a lease of it.
+    pub fn line(&self) -> Option<Line> {
+        self.claim.get().map(Claim::line)
+    }
+
+    /// Nothing is changed any more: others know a process of this server, of number `by`, of which the directory knows nothing. If
+    /// none has taken over meanwhile it is the wrong one, and this start of it does not count.
+    pub fn refuse(&self, by: u64) {
+        let claim = self.claim.get().filter(|_| self.holds());
+        let is_replaced = claim.is_none_or(|claim| matches!(claim.look(), Ok(Found::Other(_))));
+        if let Some(Err(error)) = claim.filter(|_| !is_replaced).map(|claim| claim.release(true)) {
+            tracing::warn!(%error, "that the directory was refused cannot be recorded: this start counts");
+        }
+        self.end(Some(if is_replaced { Loss::Replaced(by) } else { Loss::Misplaced }));
     }
 
     /// Begins with what this process claimed.
@@ -199,7 +215,7 @@ impl Fence {
     /// Gives the directory up for good: the next process need not wait.
     pub(crate) fn release(&self) -> Result<(), StoreError> {
         let Some(claim) = self.claim.get().filter(|_| self.holds()) else { return Ok(()) };
-        claim.release().map_err(|source| StoreError::Io { path: claim.path(), source })
+        claim.release(false).map_err(|source| StoreError::Io { path: claim.path(), source })
     }
 
     /// The record was not read in time.

@@ -43,6 +43,10 @@ pub(crate) struct Inode {
     /// Of a spread file: the number of the last cut that made it shorter, or a later one. Changes under the owned
     /// [`Content::data`].
     shortened: AtomicU64,
+    /// Of a spread file: up to the cut of this number it is not known which made it shorter. Changes as that does.
+    cuts_before: AtomicU64,
+    /// Which of the last cuts did: the last one is bit 0. Changes as that does.
+    shortening: AtomicU64,
     /// Time of the last write since the record was last changed, ns since the epoch; [`UNTOUCHED`] for none.
     touched: AtomicI64,
     /// The directory in which it was last found since it is in memory; 0 if in none.
@@ -87,6 +91,8 @@ impl Inode {
             touched: AtomicI64::new(UNTOUCHED),
             // Which of them did is not recorded.
             shortened: AtomicU64::new(record.spread.unwrap_or(0)),
+            cuts_before: AtomicU64::new(record.spread.unwrap_or(0)),
+            shortening: AtomicU64::new(0),
             found_in: AtomicU64::new(0),
             record: RwLock::new(record),
         };
@@ -142,9 +148,33 @@ impl Inode {
         self.shortened.load(Acquire)
     }
 
-    /// The cut of this number makes the file shorter; the caller owns [`Content::data`].
-    pub fn shorten(&self, number: u64) {
-        self.shortened.store(number, Release);
+    /// The cut of this number, which comes after the one `before`, does or does not make the file shorter; the caller owns
+    /// [`Content::data`].
+    pub fn note_cut(&self, before: u64, number: u64, is_shortening: bool) {
+        if is_shortening {
+            self.shortened.store(number, Release);
+        }
+        if number != before + 1 {
+            self.cuts_before.store(number - 1, Release);
+        }
+        self.shortening.store(self.shortening.load(Acquire) << 1 | u64::from(is_shortening), Release);
+    }
+
+    /// The cut of this number was begun by the start of the store, and did not make the file shorter. For one that is being
+    /// loaded.
+    pub fn note_cut_at_start(&self, number: u64) {
+        if number == self.cuts() {
+            self.cuts_before.store(number.saturating_sub(1), Release);
+        }
+    }
+
+    /// Whether the first cut after the one of number `cuts` made the file shorter; nothing if that is not known, or there is
+    /// none.
+    pub fn was_shortened_after(&self, cuts: u64) -> Option<bool> {
+        let is_known = cuts >= self.cuts_before.load(Acquire);
+        let age = u32::try_from(self.cuts().checked_sub(cuts)?.checked_sub(1)?).ok()?;
+        let bit = self.shortening.load(Acquire).checked_shr(age)?;
+        is_known.then_some(bit & 1 == 1)
     }
 
     pub fn touch(&self, now: Timestamp) {

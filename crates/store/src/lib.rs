@@ -145,7 +145,7 @@ pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PiecePlace};
 pub use namespace::LINKS_MAX;
 pub use object::ObjectPlace;
 pub use open::{OpenHow, Opened};
-pub use owner::{Ownership, database_dir};
+pub use owner::{Line, Ownership, START_OVER, database_dir};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
 pub use rename::{MOVE_DEPTH_MAX, RenameHow};
@@ -211,6 +211,8 @@ pub struct Store {
     protection: Protection,
     dirty_inodes: Mutex<DirtyInodes>,
     cuts: Mutex<Cuts>,
+    /// The cuts among those that the last start began, to the sizes that the files had.
+    cut_at_start: Cuts,
     loose: Mutex<HashSet<u64>>,
     /// Spread files are loose when they are loaded.
     has_loose: AtomicBool,
@@ -249,6 +251,9 @@ impl Store {
         let inode = Inode::new(ino, record);
         if self.cuts().contains_key(&ino) {
             inode.set(CUTTING);
+        }
+        if let Some(number) = self.cut_at_start.get(&ino) {
+            inode.note_cut_at_start(*number);
         }
         // Also one that is being cut: an object that had done that may have been written to before the stop.
         if inode.has(SPREAD) && (self.has_loose.load(Ordering::Relaxed) || self.loose().contains(&ino)) {

@@ -32,8 +32,18 @@ use std::path::{Path, PathBuf};
 pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
 /// What a store's directory has in it, besides files that are being written.
-const OURS: [&str; 9] =
-    ["lock", IDENTITY, "identity.new", secret::NAME, "secret.new", witness::NAME, "reserve", owner::NAME, "owner.new"];
+const OURS: [&str; 10] = [
+    "lock",
+    IDENTITY,
+    "identity.new",
+    secret::NAME,
+    "secret.new",
+    witness::NAME,
+    "reserve",
+    owner::NAME,
+    "owner.new",
+    owner::START_OVER,
+];
 /// What a target has in it.
 const OURS_IN_TARGET: [&str; 8] = [
     "target.lock",

@@ -25,6 +25,7 @@ use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
+use crate::spread::Cuts;
 use crate::witness::Witness;
 use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, directories};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
@@ -66,8 +67,9 @@ impl Store {
         }
         let unsettled = db.unsettled().map_err(fail)?;
         let was_closed = db.reopen().map_err(fail)?;
+        let mut cut_at_start = Cuts::new();
         if has_root && !was_closed {
-            recover(&db, &targets, config, &unsettled).map_err(fail)?;
+            cut_at_start = recover(&db, &targets, config, &unsettled).map_err(fail)?;
         }
         let protection = Protection::new(config.checksums, config.bounds.sums_bytes);
         suspect(&db, &protection, &unsettled).map_err(fail)?;
@@ -102,6 +104,7 @@ impl Store {
             protection,
             dirty_inodes: Mutex::default(),
             cuts: Mutex::new(cuts.into_iter().collect()),
+            cut_at_start,
             loose: Mutex::default(),
             has_loose: AtomicBool::new(db.has_loose().map_err(fail)?),
             is_recovered: has_root && !was_closed,
@@ -121,12 +124,13 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
     db.sync(false)
 }
 
-/// Does what a stop left undone. A stop on the way leaves less of the same.
-fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[Owner]) -> Result<(), StoreError> {
+/// Does what a stop left undone. A stop on the way leaves less of the same. Tells which spread files are to be cut to the size that they
+/// have, with the numbers of those cuts.
+fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[Owner]) -> Result<Cuts, StoreError> {
     // After a kill of the server sizes are those of what the host has in memory: before the database has them for good,
     // storage must have the bytes.
     targets.sync_all()?;
-    let resized = recover_dirty(db, targets, unsettled)?;
+    let (resized, cuts) = recover_dirty(db, targets, unsettled)?;
     let removed = remove_orphans(db, targets)?;
     let unknown = remove_unknown(db, targets)?;
     let mut change = db.change();
@@ -136,7 +140,7 @@ fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[
     if resized + removed + unknown > 0 {
         tracing::info!(server = config.server.0, resized, removed, unknown, "recovered");
     }
-    Ok(())
+    Ok(cuts)
 }
 
 fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
@@ -156,7 +160,8 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     Ok(orphans.len())
 }
 
-fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Result<usize, StoreError> {
+fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Result<(usize, Cuts), StoreError> {
+    let mut begun = Cuts::new();
     let dirty = db.dirty_records()?;
     for (ino, dirty_record) in &dirty {
         let mut change = db.change();
@@ -169,6 +174,7 @@ fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Resul
             // Objects may have more than that, wherever they are.
             record.spread = Some(cuts + 1);
             change.put_cut(*ino, cuts + 1);
+            begun.insert(*ino, cuts + 1);
             change.put_record(*ino, &record);
         } else if let Some(mut record) = db.record(*ino)? {
             if let (DirtyRecord::Cut, Body::Regular(layout)) = (dirty_record, &record.body) {
@@ -182,7 +188,7 @@ fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Resul
         change.remove_dirty_record(*ino);
         change.commit()?;
     }
-    Ok(dirty.len())
+    Ok((dirty.len(), begun))
 }
 
 /// Objects can be longer than the record says, and never shorter unless the bytes that they lack are zeros.

@@ -37,8 +37,10 @@
 //!
 //! Why no acknowledged write is lost, and no old byte comes back:
 //! * Objects say with each write which was their last cut, and the writer tells that here, the lowest of those that his write
-//!   met. A write before a cut that is told after it was begun is refused ([`StoreError::CutMeanwhile`]), and done again. One
-//!   that was told before it is cut off, as the program asked. A writer tells also if the end did not move and any of the
+//!   met. A write before a cut that is told after it was begun is refused ([`StoreError::CutMeanwhile`]). Did the first cut after it make the file shorter, it
+//!   was cut off as the program asked, and is done: others may have seen it, so it must not come back. Did that cut leave the size, what is behind
+//!   that was seen by nobody and is written again ([`Store::was_shortened_after`]). After a start that is not known of earlier
+//!   cuts, and the write fails, if it moved the end. A writer tells also if the end did not move and any of the
 //!   numbers is not the one that he knows: his idea of the end is older than a cut. If all of them are, the whole write came
 //!   before any later cut, as if it had returned before that began.
 //! * While objects are being cut the file does not grow. So what an object has beyond the size when the cut reaches it is
@@ -169,6 +171,13 @@ impl Store {
         let objects = inode.spread()?;
         let _data = inode.share_data();
         Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts(), shortened: inode.shortened() })
+    }
+
+    /// Whether the first cut of a spread file after the one of number `cuts` made it shorter; nothing if that is not known, as after a start.
+    pub fn was_shortened_after(&self, ino: Ino, cuts: u64) -> Result<Option<bool>, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let _data = inode.share_data();
+        Ok(inode.was_shortened_after(cuts))
     }
 
     /// Takes the word of a writer that the file reaches to `at_least` and was written to `now`; tells its size. `cuts` is the
@@ -323,6 +332,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let _namespace = self.own_namespace();
         check_alive(inode)?;
+        let before = inode.cuts();
         let mut edit = self.edit();
         let record = edit.record(inode);
         (record.size, record.spread) = (size_bytes, Some(number));
@@ -337,9 +347,7 @@ impl Store {
             }
         }
         let Gone(_) = edit.commit()?;
-        if size_bytes < inode.size() {
-            inode.shorten(number);
-        }
+        inode.note_cut(before, number, size_bytes < inode.size());
         inode.resize(objects, size_bytes);
         self.cuts().insert(inode.ino, number);
         self.loose().remove(&inode.ino);
@@ -465,7 +473,7 @@ impl Inode {
     }
 
     /// The number of the last cut of a spread file.
-    fn cuts(&self) -> u64 {
+    pub(crate) fn cuts(&self) -> u64 {
         self.record().spread.unwrap_or(0)
     }
 }

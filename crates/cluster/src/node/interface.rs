@@ -1,5 +1,6 @@
 //! What goes into a node and what comes out of it.
 
+use crate::lineage::Instance;
 use crate::load::Load;
 use crate::objects::{Intent, ObjectsId, Order, What};
 use crate::peer::Envelope;
@@ -16,8 +17,8 @@ use std::collections::BTreeSet;
 pub struct Process {
     /// Its server, by the number in the cluster file.
     pub server: ServerId,
-    /// Higher than that of every process that had the directory before.
-    pub instance: u64,
+    /// Which one of those that had its directory.
+    pub instance: Instance,
 }
 
 /// What a node has to know of the cluster file.
@@ -190,9 +191,10 @@ pub enum Effect {
         /// Who has it.
         from: ServerId,
     },
-    /// Another process has taken over the directory: end this one.
+    /// Others know a process of this server that this directory knows nothing of: that one has taken over, or the
+    /// directory is empty, or an older copy. End this one.
     Stop {
-        /// That one's instance.
+        /// That one's number.
         by: u64,
     },
 }

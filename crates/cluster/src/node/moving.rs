@@ -6,6 +6,11 @@ use crate::volumes::{Phase, Slot, VolumeKey, VolumeName};
 use isonomia_units::ServerId;
 
 impl Node {
+    /// The process of `server` that was heard last.
+    pub fn known_instance(&self, server: ServerId) -> Option<crate::lineage::Instance> {
+        self.lineage.known(server)
+    }
+
     /// Whether `slot` is an instruction for this server, or says what becomes of a volume that moved.
     pub(super) fn concerns(&self, slot: &Slot) -> bool {
         let own = self.process.server;

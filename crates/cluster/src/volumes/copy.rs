@@ -17,8 +17,8 @@ pub const PULL_EVERY: Nanos = Nanos::from_secs(1);
 /// Which question of which process: each is asked once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ask {
-    /// The process.
-    pub instance: u64,
+    /// The token of the process.
+    pub token: u64,
     /// The question, from 1 on.
     pub number: u64,
 }
@@ -63,8 +63,8 @@ pub struct Copy {
 
 impl Copy {
     /// The copy that is in the store, for a process that starts.
-    pub fn new(table: Table, instance: u64) -> Self {
-        Self { table, coming: None, asked: Ask { instance, number: 0 }, asked_since: Version::NONE }
+    pub fn new(table: Table, token: u64) -> Self {
+        Self { table, coming: None, asked: Ask { token, number: 0 }, asked_since: Version::NONE }
     }
 
     /// What is known.
@@ -203,7 +203,7 @@ mod tests {
         let restored = table(&[(1, 1, "a"), (2, 4, "other")]);
         let mut copy = Copy::new(lost, 2);
         // A page that nobody asked for, or that answers another process's question, cannot be told from a late one.
-        let before = Ask { instance: 1, number: 1 };
+        let before = Ask { token: 1, number: 1 };
         assert_eq!(copy.take(page(&restored, Some(before), Version::NONE, 9)), Taken::default());
         assert_eq!(copy.take(page(&restored, None, Version::NONE, 9)), Taken::default());
         let (ask, since) = copy.ask();

@@ -110,6 +110,13 @@ pub(super) fn tell_size(
         false if cuts < found.cuts => told::CUT,
         false => told::AGAIN,
     };
+    if reply.value == told::CUT {
+        reply.cuts = match core.store.was_shortened_after(ino, cuts)? {
+            Some(true) => told::SHORTENED,
+            Some(false) => told::KEPT,
+            None => told::UNKNOWN,
+        };
+    }
     if header.valid & told::BEHIND != 0 {
         core.lost_writer(ino);
     } else if reply.value == told::AGAIN

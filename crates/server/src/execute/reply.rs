@@ -10,12 +10,14 @@ pub struct Reply<'a> {
     pub len: usize,
     /// Of the reply's header.
     pub value: u64,
+    /// The same.
+    pub cuts: u64,
 }
 
 impl<'a> Reply<'a> {
     /// Room for a payload.
     pub fn new(room: &'a mut [u8]) -> Self {
-        Self { room, len: 0, value: 0 }
+        Self { room, len: 0, value: 0, cuts: 0 }
     }
 
     /// Puts these bytes after the others.

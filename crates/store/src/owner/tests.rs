@@ -36,6 +36,8 @@ fn a_record_is_read_as_it_was_written() {
         epoch: 4,
         instance: 7,
         token: 0xfeed,
+        past: vec![(1, 0xfee), (6, 0xbee)],
+        all_below: 1,
         host: "h".to_owned(),
         boot: "b".to_owned(),
         pid: 9,
@@ -149,4 +151,58 @@ fn a_lease_that_was_not_renewed_in_time_is_renewed_when_nobody_took_over() {
     fence.lapse();
     fence.renew();
     assert!(!fence.holds(), "without the record nobody knows");
+}
+
+/// Starts on the directory, and ends as said: the line of that process.
+fn line_of(dir: &Path, end: impl FnOnce(&Store)) -> Line {
+    let store = Store::open(&config(dir, false)).unwrap();
+    end(&store);
+    store.fence().line().unwrap()
+}
+
+#[test]
+fn a_directory_lists_who_had_it_and_a_refused_start_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let close = |store: &Store| store.close().unwrap();
+    let first = line_of(dir.path(), close);
+    assert_eq!((first.own.0, &first.past[..]), (1, &[][..]));
+    // One that was killed.
+    let second = line_of(dir.path(), |_| {});
+    assert_eq!((second.own.0, &second.past[..]), (2, &[first.own][..]));
+    for _ in 0..3 {
+        let refused = line_of(dir.path(), |store| {
+            store.fence().refuse(9);
+            assert_eq!(store.fence().wait_for_end(), Some(crate::Loss::Misplaced));
+        });
+        assert_eq!((refused.own.0, &refused.past[..]), (3, &[first.own, second.own][..]));
+    }
+    let third = line_of(dir.path(), close);
+    assert_eq!((third.own.0, &third.past[..]), (3, &[first.own, second.own][..]));
+    assert_ne!(third.own.1, second.own.1);
+}
+
+#[test]
+fn an_operator_has_a_directory_start_over_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let close = |store: &Store| store.close().unwrap();
+    line_of(dir.path(), close);
+    let file = dir.path().join("metadata").join(START_OVER);
+    fs::write(&file, "").unwrap();
+    let over = line_of(dir.path(), close);
+    assert!(over.own.0 > 1 << 40 && over.all_below == over.own.0 && over.past.is_empty(), "{over:?}");
+    assert!(!file.exists());
+    let next = line_of(dir.path(), close);
+    assert_eq!(next, Line { own: (over.own.0 + 1, next.own.1), past: vec![over.own], all_below: over.own.0 });
+}
+
+#[test]
+fn of_many_processes_the_last_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let past: Vec<_> = (1..=PAST_MAX as u64).map(|number| (number, number)).collect();
+    let (instance, token) = (PAST_MAX as u64 + 1, 7);
+    let before = Record { instance, token, past, state: State::Closed, ..Record::default() };
+    assert!(before.text().len() < RECORD_LEN_MAX as usize / 2);
+    let next = next_line(dir.path(), Some(&before), false).unwrap();
+    assert_eq!((next.own.0, next.past.len(), next.all_below), (instance + 1, PAST_MAX, 2));
+    assert_eq!((next.past[0], next.past[PAST_MAX - 1]), ((2, 2), (instance, token)));
 }

@@ -89,7 +89,8 @@ fn a_size_that_was_told_survives_a_kill_and_objects_are_cut_to_it() {
     store.tell_size(cut, 80_000, 0, at(6)).unwrap();
     let begun = store.begin_cut(cut, 10_000, at(7)).unwrap();
     assert_eq!((begun.number, begun.size_bytes), (1, 10_000));
-    for _ in 0..2 {
+    assert_eq!(store.was_shortened_after(cut, 0).unwrap(), Some(true));
+    for start in 0..2 {
         drop(store);
         store = Store::open(&config).unwrap();
         assert_eq!([told, flushed, cut].map(|ino| size(&store, ino)), [80_000, 5_000, 10_000]);
@@ -97,6 +98,8 @@ fn a_size_that_was_told_survives_a_kill_and_objects_are_cut_to_it() {
         redo.sort_by_key(|cut| cut.ino.0);
         let redo: Vec<_> = redo.iter().map(|cut| (cut.ino, cut.number, cut.size_bytes)).collect();
         assert_eq!(redo, [(told, 1, 80_000), (cut, 1, 10_000)]);
+        // The start that began a cut knows what that was, and a later one does not.
+        assert_eq!(store.was_shortened_after(told, 0).unwrap(), (start == 0).then_some(false));
         // What was written before it is to be written again, and nothing grows meanwhile.
         assert!(matches!(store.tell_size(told, 5, 0, at(8)), Err(StoreError::CutMeanwhile)));
         assert!(matches!(store.tell_size(told, 90_000, 1, at(8)), Err(StoreError::CutMeanwhile)));

@@ -112,9 +112,16 @@ class GiftOutcome(TypedDict):
     days: list[GiftDay]
 
 
+class ClosedOutcome(TypedDict):
+    """I/O phases that ended here and in the clock of the closed system, and those that ended later here."""
+
+    phases: int
+    late_phases: int
+
+
 @final
 class FluidOutcome(TypedDict):
-    """A run at fluid level; ``gift`` under GIFT."""
+    """A run at fluid level; ``gift`` under GIFT, ``closed`` under fair finish with that clock."""
 
     level: Literal["fluid"]
     ended_ns: int
@@ -127,6 +134,7 @@ class FluidOutcome(TypedDict):
     effective_bandwidth_of_all: float
     node_hours_done: float
     gift: Optional[GiftOutcome]
+    closed: Optional[ClosedOutcome]
     applications: list[ApplicationOutcome]
 
 

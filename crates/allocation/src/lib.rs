@@ -59,7 +59,8 @@ pub use calciom::{Calciom, ParseStrategyError, Strategy, UnknownRemaining};
 pub use coflow::{Coflow, CoflowError, Order, ParseOrderError};
 pub use fair::{bsip, pofs};
 pub use fair_finish::{
-    BadGuarantee, FIRST_TOLD_S, FairClock, FairFinish, FairFinishTarget, GROWTH, GROWTH_UNKNOWN, PartId,
+    BadGuarantee, ClosedClock, Ended, FIRST_TOLD_S, FairClock, FairFinish, FairFinishTarget, GROWTH, GROWTH_UNKNOWN,
+    PartId, Think,
 };
 pub use gift::{
     AccountRecord, Accounts, BadLedger, Balance, Compensation, Gift, GiftConfig, GiftConfigError, Ledger,
@@ -69,6 +70,6 @@ pub use mbw::mbw;
 pub use problem::{App, Demand, Problem, ProblemError, TargetIndex, Targets};
 pub use program::{PackingProgram, ProgramError, Solution};
 pub use rules::{Rule, RuleThrottle};
-pub use scheme::{Decide, Parameters, SCHEMES, Scheme, SchemeError, SchemeSpec, Sizes};
+pub use scheme::{Clock, Decide, Parameters, SCHEMES, Scheme, SchemeError, SchemeSpec, Sizes};
 pub use streams::{StreamError, max_min_rates};
 pub use token_bucket::token_bucket;

@@ -40,6 +40,19 @@ pub enum Sizes {
     None,
 }
 
+/// Of what system fair finish keeps the clock: what fair sharing would have served of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Of the phases that come, when they come.
+    #[default]
+    Open,
+    /// The same, but an application's next phase begins when fair sharing would have ended the one before.
+    Accounts,
+    /// Of the closed system: it begins as long after that as the application took between the two. At each change only.
+    Closed,
+}
+
 /// A guarantee is checked with this bandwidth; any would do.
 const UNIT: Rate = match Rate::new(1) {
     Some(rate) => rate,
@@ -85,8 +98,8 @@ pub enum SchemeSpec {
         guarantee: f64,
         /// Where sizes come from.
         sizes: Sizes,
-        /// Whether what fair sharing would still serve of an application's phase comes before its next one.
-        accounts: bool,
+        /// What it takes for fair sharing.
+        clock: Clock,
     },
     /// Each target serves the part with the least left first, which it has to know. At each change only.
     ShortestFirst,
@@ -199,7 +212,7 @@ pub struct Parameters {
 impl SchemeSpec {
     /// Whether it decides at each change, and can at nothing else.
     pub fn is_by_event(&self) -> bool {
-        matches!(self, Self::ShortestFirst | Self::FirstCome)
+        matches!(self, Self::ShortestFirst | Self::FirstCome | Self::FairFinish { clock: Clock::Closed, .. })
     }
 
     /// The scheme called `name`; `None` if there is none.
@@ -234,7 +247,11 @@ impl SchemeSpec {
                 Err(error) => return Some(Err(error.into())),
             },
             "fair-finish" => match FairFinish::new(parameters.guarantee, UNIT) {
-                Ok(_) => Self::FairFinish { guarantee: parameters.guarantee, sizes: Sizes::default(), accounts: false },
+                Ok(_) => Self::FairFinish {
+                    guarantee: parameters.guarantee,
+                    sizes: Sizes::default(),
+                    clock: Clock::default(),
+                },
                 Err(error) => return Some(Err(error.into())),
             },
             "srpt" => Self::ShortestFirst,
@@ -266,11 +283,13 @@ impl SchemeSpec {
             Self::AdapTbf(config) => Scheme::AdapTbf(Box::new(AdapTbf::new(config, bandwidth)?)),
             Self::Calciom { strategy, progress } => Scheme::Calciom(Box::new(Calciom::new(strategy, progress))),
             Self::Coflow(coflow) => Scheme::Coflow(coflow),
-            Self::FairFinish { guarantee, accounts, .. } => {
-                let scheme = FairFinish::new(guarantee, bandwidth)?;
-                Scheme::FairFinish(Box::new(if accounts { scheme.with_accounts() } else { scheme }))
+            Self::ShortestFirst | Self::FirstCome | Self::FairFinish { clock: Clock::Closed, .. } => {
+                return Err(SchemeError::Interval);
             }
-            Self::ShortestFirst | Self::FirstCome => return Err(SchemeError::Interval),
+            Self::FairFinish { guarantee, clock, .. } => {
+                let scheme = FairFinish::new(guarantee, bandwidth)?;
+                Scheme::FairFinish(Box::new(if clock == Clock::Accounts { scheme.with_accounts() } else { scheme }))
+            }
         })
     }
 }

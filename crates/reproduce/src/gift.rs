@@ -10,6 +10,7 @@
 //! *effective bandwidth* is [`isonomia_sim::fluid::Outcome::effective_bandwidth`]; *throughput* is jobs done.
 
 mod beyond;
+mod closed;
 mod cost;
 mod evaluation;
 mod example;
@@ -79,6 +80,12 @@ pub static PAPER: Paper = Paper {
             items: &["saturation"],
             about: "fair finish where half of all time is I/O",
             run: fair_finish::saturation,
+        },
+        Study {
+            name: "nodes-for-all",
+            items: &["closed"],
+            about: "the same with nodes for everybody, and the clock of the closed system",
+            run: closed::run,
         },
         Study {
             name: "choice",

@@ -21,7 +21,7 @@ use crate::run::{Context, Finding, Paper, Stopped, Study};
 use crate::simulate::simulate;
 use crate::table::Table;
 use isonomia_allocation::Progress;
-use isonomia_sim::fluid::{self, Decisions, SchemeSpec, Sizes};
+use isonomia_sim::fluid::{self, Clock, Decisions, SchemeSpec, Sizes};
 use isonomia_sim::request::{Job, Layout, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use rand::{RngExt, SeedableRng};
@@ -85,7 +85,7 @@ const DISCIPLINES: [Discipline; 3] = [
     Discipline { name: "first come, first served", scheme: SchemeSpec::FirstCome, policy: "fifo" },
     Discipline {
         name: "fair finish",
-        scheme: SchemeSpec::FairFinish { guarantee: GUARANTEE, sizes: Sizes::Declared, accounts: false },
+        scheme: SchemeSpec::FairFinish { guarantee: GUARANTEE, sizes: Sizes::Declared, clock: Clock::Open },
         policy: "fair-finish{guarantee=0.2}",
     },
 ];

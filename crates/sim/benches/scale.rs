@@ -5,7 +5,7 @@
 
 use isonomia_allocation::Progress;
 use isonomia_sim::fluid::population::Population;
-use isonomia_sim::fluid::{Decisions, SchemeSpec, Sizes, run};
+use isonomia_sim::fluid::{Clock, Decisions, SchemeSpec, Sizes, run};
 use isonomia_units::Nanos;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn main() {
         ..Population::gift(applications)
     };
     let drawn: Arc<[_]> = population.draw(1).into();
-    let finish = |sizes| SchemeSpec::FairFinish { guarantee: 0.2, sizes, accounts: true };
+    let finish = |sizes| SchemeSpec::FairFinish { guarantee: 0.2, sizes, clock: Clock::Accounts };
     for (name, scheme) in [
         ("pofs", SchemeSpec::Pofs(Progress::Banked)),
         ("srpt", SchemeSpec::ShortestFirst),

@@ -14,10 +14,10 @@ mod outcome;
 pub mod population;
 mod single;
 
-pub use engine::{OBSERVED_EVERY, run, run_with};
-pub use outcome::{ApplicationOutcome, GiftDay, GiftOutcome, Outcome};
+pub use engine::{OBSERVED_EVERY, run, run_with, run_with_ends};
+pub use outcome::{ApplicationOutcome, ClosedOutcome, GiftDay, GiftOutcome, Outcome};
 
-pub use isonomia_allocation::{Decide, Parameters, SCHEMES, SchemeError, SchemeSpec, Sizes};
+pub use isonomia_allocation::{Clock, Decide, Parameters, SCHEMES, SchemeError, SchemeSpec, Sizes};
 
 use isonomia_units::{Nanos, Rate};
 use std::sync::Arc;

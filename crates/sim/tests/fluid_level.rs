@@ -8,7 +8,7 @@ use isonomia_allocation::{
 };
 use isonomia_sim::fluid::population::Population;
 use isonomia_sim::fluid::{
-    Application, Decide, Decisions, Outcome, Phase, Run, Scenario, SchemeError, SchemeSpec, Sizes, run, run_with,
+    Application, Clock, Decide, Decisions, Outcome, Phase, Run, Scenario, SchemeError, SchemeSpec, Sizes, run, run_with,
 };
 use isonomia_units::{Nanos, Rate};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 const POFS: SchemeSpec = SchemeSpec::Pofs(Progress::MinRate);
 
 fn one_by_one(guarantee: f64, sizes: Sizes) -> SchemeSpec {
-    SchemeSpec::FairFinish { guarantee, sizes, accounts: false }
+    SchemeSpec::FairFinish { guarantee, sizes, clock: Clock::Open }
 }
 
 fn s(seconds: u64) -> Nanos {
@@ -231,7 +231,7 @@ fn specs() -> Vec<SchemeSpec> {
         one_by_one(0.2, Sizes::Declared),
         one_by_one(0.0, Sizes::History),
         one_by_one(0.8, Sizes::None),
-        SchemeSpec::FairFinish { guarantee: 0.0, sizes: Sizes::Declared, accounts: true },
+        SchemeSpec::FairFinish { guarantee: 0.0, sizes: Sizes::Declared, clock: Clock::Accounts },
     ]
 }
 
@@ -334,12 +334,14 @@ fn targets_that_decide_for_themselves_decide_as_one_that_sees_the_whole() {
         };
         assert_alike(&outcome(&scenario), &with(&scenario, &mut Shares));
         // Where nothing is known all are told to be alike, and rounding tells who is first.
-        for (guarantee, sizes, accounts) in
-            [(0.0, Sizes::Declared, false), (0.3, Sizes::Declared, true), (0.5, Sizes::Declared, false)]
-        {
-            scenario.scheme = SchemeSpec::FairFinish { guarantee, sizes, accounts };
+        for (guarantee, sizes, clock) in [
+            (0.0, Sizes::Declared, Clock::Open),
+            (0.3, Sizes::Declared, Clock::Accounts),
+            (0.5, Sizes::Declared, Clock::Open),
+        ] {
+            scenario.scheme = SchemeSpec::FairFinish { guarantee, sizes, clock };
             let scheme = FairFinish::new(guarantee, scenario.bandwidth).unwrap();
-            let mut whole = Whole(if accounts { scheme.with_accounts() } else { scheme });
+            let mut whole = Whole(if clock == Clock::Accounts { scheme.with_accounts() } else { scheme });
             assert_alike(&outcome(&scenario), &with(&scenario, &mut whole));
         }
     }

@@ -26,9 +26,17 @@ struct Part {
     begun: f64,
     size: f64,
     weight: f64,
-    /// When the clock finished it.
-    done: Option<Nanos>,
+    state: State,
     is_released: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// It is still to come.
+    Expected,
+    Here,
+    /// The clock finished it then.
+    Done(Nanos),
 }
 
 /// Fair sharing of one target, of everything that came to it.
@@ -74,7 +82,7 @@ impl FairClock {
             let end = nanos(end_s);
             done(PartId(at), end);
             let part = &mut self.parts[at as usize];
-            part.done = Some(end);
+            part.state = State::Done(end);
             if part.is_released {
                 self.vacant.push(at);
             }
@@ -84,19 +92,32 @@ impl FairClock {
 
     /// A part comes now: `size` to do, more than 0, by somebody of this `weight`, more than 0.
     pub fn arrive(&mut self, weight: f64, size: f64) -> PartId {
-        if self.order.is_empty() {
-            // Nobody is there whom an origin would mean anything to; so sums stay small, and exact.
-            (self.virtual_time, self.weight) = (0.0, 0.0);
-        }
-        let part = Part { begun: self.virtual_time, size, weight, done: None, is_released: false };
+        let id = self.expect(weight, size);
+        self.admit(id);
+        id
+    }
+
+    /// The same of a part that is still to come: nothing is served of it before it is [admitted](Self::admit).
+    pub fn expect(&mut self, weight: f64, size: f64) -> PartId {
+        let part = Part { begun: 0.0, size, weight, state: State::Expected, is_released: false };
         let at = self.vacant.pop().unwrap_or(self.parts.len() as u32);
         if at as usize == self.parts.len() {
             self.parts.push(part);
         } else {
             self.parts[at as usize] = part;
         }
-        self.enter(at);
         PartId(at)
+    }
+
+    /// A part that was expected comes now.
+    pub fn admit(&mut self, id: PartId) {
+        if self.order.is_empty() {
+            // Nobody is there whom an origin would mean anything to; so sums stay small, and exact.
+            (self.virtual_time, self.weight) = (0.0, 0.0);
+        }
+        let part = &mut self.parts[id.0 as usize];
+        (part.begun, part.state) = (self.virtual_time, State::Here);
+        self.enter(id.0);
     }
 
     /// The part has another size than was said. What the clock gave it, it keeps; one that has had more than `size` is
@@ -104,16 +125,20 @@ impl FairClock {
     pub fn resize(&mut self, id: PartId, size: f64) {
         let served = self.served(id);
         let part = self.parts[id.0 as usize];
-        let is_done = part.done.is_some();
-        if is_done && size <= served {
-            return;
-        }
-        if !is_done {
-            self.order.remove(&(part.tag(), id.0));
-            self.leave(id.0);
+        match part.state {
+            State::Expected => {
+                self.parts[id.0 as usize].size = size;
+                return;
+            }
+            State::Done(_) if size <= served => return,
+            State::Done(_) => {}
+            State::Here => {
+                self.order.remove(&(part.tag(), id.0));
+                self.leave(id.0);
+            }
         }
         let begun = self.virtual_time - served / part.weight;
-        self.parts[id.0 as usize] = Part { begun, size: size.max(served), done: None, ..part };
+        self.parts[id.0 as usize] = Part { begun, size: size.max(served), state: State::Here, ..part };
         self.enter(id.0);
     }
 
@@ -126,7 +151,7 @@ impl FairClock {
     pub fn release(&mut self, id: PartId) {
         let part = &mut self.parts[id.0 as usize];
         part.is_released = true;
-        if part.done.is_some() {
+        if matches!(part.state, State::Done(_)) {
             self.vacant.push(id.0);
         }
     }
@@ -139,16 +164,17 @@ impl FairClock {
     /// What fair sharing has served of the part.
     pub fn served(&self, id: PartId) -> f64 {
         let part = &self.parts[id.0 as usize];
-        match part.done {
-            Some(_) => part.size,
-            None => ((self.virtual_time - part.begun) * part.weight).clamp(0.0, part.size),
+        match part.state {
+            State::Expected => 0.0,
+            State::Done(_) => part.size,
+            State::Here => ((self.virtual_time - part.begun) * part.weight).clamp(0.0, part.size),
         }
     }
 
     /// What fair sharing serves of the part in a second, as long as nobody comes or is done: 0 if it is done.
     pub fn rate(&self, id: PartId) -> f64 {
         let part = &self.parts[id.0 as usize];
-        if part.done.is_some() { 0.0 } else { part.weight * self.capacity / self.weight }
+        if part.state == State::Here { part.weight * self.capacity / self.weight } else { 0.0 }
     }
 
     /// The sum of the weights of the parts that the clock has not finished.
@@ -156,9 +182,17 @@ impl FairClock {
         self.weight
     }
 
+    /// Whether the part has come.
+    pub fn has_come(&self, id: PartId) -> bool {
+        self.parts[id.0 as usize].state != State::Expected
+    }
+
     /// When the clock finished the part, if it has.
     pub fn done(&self, id: PartId) -> Option<Nanos> {
-        self.parts[id.0 as usize].done
+        match self.parts[id.0 as usize].state {
+            State::Done(at) => Some(at),
+            State::Expected | State::Here => None,
+        }
     }
 
     /// When the clock finishes the next part, if nobody comes before.

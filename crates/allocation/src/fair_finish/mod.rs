@@ -84,16 +84,41 @@
 //! that of the phase with which the account was opened: who comes back with another one has that when the clock has finished
 //! all that he brought before.
 //!
-//! What is not true: that in a closed loop an application spends no more time in I/O than it would have, had everybody been
-//! shared fairly all along. Its phases meet other phases: those that ended sooner come again sooner. Nor does any of it hold
+//! **7. The closed system** ([`ClosedClock`], [`FairFinishTarget::with_closed_clock`]). 1 to 6 compare with fair sharing of the phases that
+//! come; but under it fewer would have come. In the clock of the closed system a phase begins so long after the one before has
+//! ended there, at all of its targets, as it took in reality. A part is *early* until its phase begins in the clock. A
+//! target gives parts that are not early their floors and the least tag among them the rest, as above; early parts have what
+//! is left, in any order (here: the least left first), and what was done of them early is done. *If sizes are told as they are, and
+//! sizes and the times between phases do not depend on the schedule, no application's k-th phase ends later than its k-th
+//! phase would, had all targets been shared fairly from the beginning.*
+//!
+//! *Proof.* Suppose that some part is not done in reality when it ends in the clock, and let f be the first time at which that is so.
+//! Before f every phase that ended in the clock had ended in reality; so every phase began in reality no later than in the
+//! clock, which never had to wait for it: up to f the clock is fair sharing of the closed system. Look at the target in
+//! question. Let S be the parts that began in its clock before f and end there by f. For any time t ≤ f let t0 be the last
+//! time up to t at which nothing was left in reality of those of S that had begun in the clock. After t0 something of S was always
+//! left that was not early. So the target worked all the time, gave nothing to early parts, and of the others the least tag was in S:
+//! parts outside S had floors at most, which is at most what the clock gave them. So S had no less than in the clock. What
+//! began in the clock since t0 had as much to do in reality as there, or less if some of it was done early. So no more of S is left at t than in
+//! the clock, and at f nothing: against what we supposed. A phase ends with the last of its parts, here as there. ∎
+//!
+//! So nobody has a phase less done at any time than under fair sharing, and over its first k phases nobody spends more time
+//! in I/O, for the times between are the same. The floor (3) holds of what is not early. The times between do depend on the schedule where jobs wait for
+//! nodes: who ends sooner makes room for others sooner. Then the clock is fair sharing with the waits as they were, which is
+//! another system than one in which the waits are those of fair sharing. With wrong sizes it is measured, and not proven.
+//!
+//! What is not true, with any other clock: that in a closed loop an application spends no more time in I/O than it would have, had
+//! everybody been shared fairly all along. Its phases meet other phases: those that ended sooner come again sooner. Nor does any of it hold
 //! for an application that has not all of its work at a target at hand, as one that writes a file's stripes one after the
 //! other: what it does not ask for while it is first goes to others. With decisions at intervals overdue parts come first and
 //! share by weight.
 
 mod clock;
+mod closed;
 mod target;
 
 pub use clock::{FairClock, PartId};
+pub use closed::{ClosedClock, Ended, Think};
 pub use target::FairFinishTarget;
 
 use crate::fair::bsip_shares;

@@ -16,10 +16,21 @@ pub struct FairFinishTarget<K> {
     clock: FairClock,
     /// By key.
     parts: Vec<Part<K>>,
-    accounts: Option<Accounts<K>>,
+    phases: Phases<K>,
     /// Up to when it has passed.
     now: Nanos,
     next_change: Option<Nanos>,
+}
+
+/// When an application's next phase begins in the clock.
+#[derive(Clone, Debug)]
+enum Phases<K> {
+    /// When it comes.
+    Open,
+    /// When the one before is done there.
+    Accounts(Accounts<K>),
+    /// When a [`ClosedClock`](super::ClosedClock) says so, which lets the clock's time pass.
+    Closed,
 }
 
 /// What the clock still serves of phases that are done.
@@ -57,7 +68,7 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
             capacity,
             clock: FairClock::new(capacity),
             parts: Vec::new(),
-            accounts: None,
+            phases: Phases::Open,
             now: Nanos::ZERO,
             next_change: None,
         })
@@ -66,14 +77,23 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
     /// The same with an account for each application; see [`FairFinish::with_accounts`](super::FairFinish::with_accounts).
     #[must_use]
     pub fn with_accounts(self) -> Self {
-        Self { accounts: Some(Accounts { parts: BTreeMap::new(), cleared_at: ACCOUNTS_KEPT_MIN }), ..self }
+        Self { phases: Phases::Accounts(Accounts { parts: BTreeMap::new(), cleared_at: ACCOUNTS_KEPT_MIN }), ..self }
+    }
+
+    /// The same with a clock that a [`ClosedClock`](super::ClosedClock) leads: it is let pass first, whenever time does here; parts come by
+    /// [`Self::come_expected`]; and it is to [settle](super::ClosedClock::settle) after each division, and after who left.
+    #[must_use]
+    pub fn with_closed_clock(self) -> Self {
+        Self { phases: Phases::Closed, ..self }
     }
 
     /// Lets time pass to `now`, with the rates of the last division. It never runs backwards.
     pub fn advance(&mut self, now: Nanos) {
         let seconds = now.since(self.now).as_secs_f64();
         self.now = now;
-        self.clock.advance(now, |_, _| {});
+        if !matches!(self.phases, Phases::Closed) {
+            self.clock.advance(now, |_, _| {});
+        }
         for part in &mut self.parts {
             part.served = (part.served + part.rate * seconds).min(part.told);
         }
@@ -84,7 +104,10 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
     pub fn come(&mut self, key: K, weight: f64, told: Option<f64>) {
         let (told, growth) = told.map_or((FIRST_TOLD_S, GROWTH_UNKNOWN), |told| (told, GROWTH));
         let clock = &mut self.clock;
-        let account = self.accounts.as_mut().and_then(|accounts| accounts.parts.remove(&key));
+        let account = match &mut self.phases {
+            Phases::Accounts(accounts) => accounts.parts.remove(&key),
+            Phases::Open | Phases::Closed => None,
+        };
         let (id, before) = match account {
             Some(id) if clock.done(id).is_none() => {
                 let before = clock.size(id);
@@ -97,8 +120,18 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
             }
             None => (clock.arrive(weight, told), 0.0),
         };
-        let at = self.parts.partition_point(|part| part.key < key);
-        self.parts.insert(at, Part { key, id, weight, told, growth, before, served: 0.0, rate: 0.0 });
+        self.add(Part { key, id, weight, told, growth, before, served: 0.0, rate: 0.0 });
+    }
+
+    /// The same of a part that the clock has under this name, in which it may be still to come.
+    pub fn come_expected(&mut self, key: K, id: PartId, weight: f64, told: Option<f64>) {
+        let (told, growth) = told.map_or((FIRST_TOLD_S, GROWTH_UNKNOWN), |told| (told, GROWTH));
+        self.add(Part { key, id, weight, told, growth, before: 0.0, served: 0.0, rate: 0.0 });
+    }
+
+    fn add(&mut self, part: Part<K>) {
+        let at = self.parts.partition_point(|other| other.key < part.key);
+        self.parts.insert(at, part);
     }
 
     /// A part is done: now it is known how long it was. Nothing happens if there is none. As fast as [`Self::come`].
@@ -106,9 +139,11 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
         let Ok(at) = self.parts.binary_search_by(|part| part.key.cmp(key)) else { return };
         let part = self.parts.remove(at);
         self.clock.resize(part.id, part.before + part.served);
-        match &mut self.accounts {
-            Some(accounts) => accounts.open(part.key, part.id, &mut self.clock),
-            None => self.clock.release(part.id),
+        match &mut self.phases {
+            Phases::Open => self.clock.release(part.id),
+            Phases::Accounts(accounts) => accounts.open(part.key, part.id, &mut self.clock),
+            // The next phase begins by the end of this one.
+            Phases::Closed => {}
         }
     }
 
@@ -123,9 +158,15 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
         let clock = &self.clock;
         let mut overdue_weight = 0.0;
         let mut first: Option<(f64, usize)> = None;
+        let mut early: Option<(f64, usize)> = None;
         for (at, part) in self.parts.iter().enumerate() {
             let tag = clock.tag(part.id);
-            if clock.done(part.id).is_some() {
+            if !clock.has_come(part.id) {
+                let left = part.told - part.served;
+                if early.is_none_or(|(least, _)| left < least) {
+                    early = Some((left, at));
+                }
+            } else if clock.done(part.id).is_some() {
                 overdue_weight += part.weight;
             } else if first.is_none_or(|(least, _)| tag < least) {
                 first = Some((tag, at));
@@ -135,7 +176,7 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
         for part in &mut self.parts {
             part.rate = 0.0;
             if self.guarantee > 0.0
-                && clock.done(part.id).is_none()
+                && clock.rate(part.id) > 0.0
                 && part.served <= self.guarantee * (clock.served(part.id) - part.before) + NOTHING_S
             {
                 // What is overdue has a part of what would be the others' in the clock.
@@ -149,7 +190,7 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
             for part in self.parts.iter_mut().filter(|part| clock.done(part.id).is_some()) {
                 part.rate = left * part.weight / overdue_weight;
             }
-        } else if let Some((_, at)) = first {
+        } else if let Some((_, at)) = first.or(early) {
             self.parts[at].rate += left;
         }
         self.next_change = self.next_change_after();
@@ -184,6 +225,12 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
             next = clock.next_done().map_or(next, |end| next.min(end.max(now + Nanos(1))));
         }
         (next < Nanos::MAX).then_some(next)
+    }
+}
+
+impl<K> AsMut<FairClock> for FairFinishTarget<K> {
+    fn as_mut(&mut self) -> &mut FairClock {
+        &mut self.clock
     }
 }
 

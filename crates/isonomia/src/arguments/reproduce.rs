@@ -27,7 +27,7 @@ pub struct ReproduceOptions {
     pub papers: Papers,
     /// One study, or one item of it; for ics20: table1 (fig5 to fig8, jitter), packs (fig10 to fig15), sensitivity;
     /// for gift: example (fig6), real (fig7 to fig9), simulated (fig10), parameters (fig11, fig12), conditions (fig13,
-    /// fig14), cost (overhead, messages, silence), beyond (sources, coflow), finish (fair-finish), saturated (saturation), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
+    /// fig14), cost (overhead, messages, silence), beyond (sources, coflow), finish (fair-finish), saturated (saturation), nodes-for-all (closed), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
     /// to fig10), peers (fig12), applications (fig13, writers, pause), delay (fig14); for tapp-io: file-per-process (fig4 to fig7),
     /// shared-file (fig8), checkpoint (fig9), open (sensitivity); for laboratory: validation [default: all]
     #[arg(value_name = "ITEM")]

@@ -7,8 +7,8 @@
 //! all that a scheme did were to make everybody's I/O shorter by one factor.
 
 use super::system::{
-    Gain, Named, PHASES_MIN, gift, interval, is_comparable, late_by_replica, loss_by_chance, parameters, pofs,
-    pofs_again, pofs_banked, run_all, scheme,
+    Gain, Named, PHASES_MIN, by_event, gift, interval, is_comparable, late_by_replica, loss_by_chance, parameters,
+    pofs, pofs_again, pofs_banked, run_all, scheme,
 };
 use crate::chart::Chart;
 use crate::claims::{Claim, Test};
@@ -18,7 +18,7 @@ use crate::run::{Context, Finding, Stopped};
 use crate::table::Table;
 use isonomia_allocation::{AdapTbfConfig, Priority, Strategy};
 use isonomia_sim::fluid::population::Population;
-use isonomia_sim::fluid::{Decisions, Outcome, Parameters, SchemeSpec, Sizes};
+use isonomia_sim::fluid::{Clock, Decisions, Outcome, Parameters, SchemeSpec, Sizes};
 use isonomia_units::Nanos;
 use serde_json::json;
 
@@ -26,11 +26,11 @@ const DAY: u64 = 86_400;
 /// The rows that are computed with 1000 applications too.
 const LARGE: [&str; 5] = ["pofs", "pofs-again", "fair-finish-0", "fair-finish-0.2", "history-0.2"];
 /// How many times the population's volumes there are in saturation: 65 % of all time is I/O under POFS, half under fair finish.
-const SATURATED: f64 = 2.5;
+pub(super) const SATURATED: f64 = 2.5;
 
 /// Fair finish, deciding at each change.
-fn finish(name: &'static str, guarantee: f64, sizes: Sizes, accounts: bool) -> Named {
-    let scheme = SchemeSpec::FairFinish { guarantee, sizes, accounts };
+pub(super) fn finish(name: &'static str, guarantee: f64, sizes: Sizes, clock: Clock) -> Named {
+    let scheme = SchemeSpec::FairFinish { guarantee, sizes, clock };
     Named { scheme, decisions: Decisions::Event, ..pofs_named(name) }
 }
 
@@ -55,19 +55,19 @@ fn coordinated(name: &'static str, strategy: Strategy) -> Named {
 }
 
 fn schemes() -> Vec<Named> {
-    let declared = |name, guarantee| finish(name, guarantee, Sizes::Declared, false);
+    let declared = |name, guarantee| finish(name, guarantee, Sizes::Declared, Clock::Open);
     vec![
         pofs(),
         pofs_again(),
         pofs_banked(),
-        Named { decisions: Decisions::Event, ..Named { name: "processor-sharing", ..pofs_banked() } },
+        by_event(Named { name: "processor-sharing", ..pofs_banked() }),
         declared("fair-finish-0", 0.0),
         declared("fair-finish-0.2", 0.2),
         declared("fair-finish-0.5", 0.5),
         declared("fair-finish-0.8", 0.8),
-        finish("history-0.2", 0.2, Sizes::History, false),
+        finish("history-0.2", 0.2, Sizes::History, Clock::Open),
         Named { misprediction: 3.0, ..declared("wrong-by-3-0.2", 0.2) },
-        finish("classes-0.2", 0.2, Sizes::None, false),
+        finish("classes-0.2", 0.2, Sizes::None, Clock::Open),
         by_target("srpt", "srpt"),
         by_target("fcfs", "fcfs"),
     ]
@@ -330,13 +330,19 @@ fn scale_claims(half: &Scale, whole: &Scale) -> Vec<Claim> {
 fn saturated_schemes() -> Vec<Named> {
     vec![
         pofs(),
-        Named { decisions: Decisions::Event, ..Named { name: "processor-sharing", ..pofs_banked() } },
-        finish("fair-finish-0", 0.0, Sizes::Declared, false),
-        finish("fair-finish-0.2", 0.2, Sizes::Declared, false),
-        finish("fair-finish-0.5", 0.5, Sizes::Declared, false),
-        finish("accounts-0.2", 0.2, Sizes::Declared, true),
-        finish("history-accounts-0.2", 0.2, Sizes::History, true),
+        by_event(Named { name: "processor-sharing", ..pofs_banked() }),
+        finish("fair-finish-0", 0.0, Sizes::Declared, Clock::Open),
+        finish("fair-finish-0.2", 0.2, Sizes::Declared, Clock::Open),
+        finish("fair-finish-0.5", 0.5, Sizes::Declared, Clock::Open),
+        finish("accounts-0.2", 0.2, Sizes::Declared, Clock::Accounts),
+        finish("history-accounts-0.2", 0.2, Sizes::History, Clock::Accounts),
+        finish("closed-0.2", 0.2, Sizes::Declared, Clock::Closed),
     ]
+}
+
+/// GIFT's population with so much I/O that half of all time is that.
+pub(super) fn saturated(days: u64) -> Population {
+    Population { duration: Nanos::from_secs(days * DAY), io_scale: SATURATED, ..Population::gift(500) }
 }
 
 /// The mean time in I/O of each application over replicas, where all can be compared with those of the base.
@@ -373,8 +379,7 @@ fn mean_gain(means: &[(f64, f64)]) -> f64 {
 /// The item of saturation.
 pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let (days, seeds, replicas) = if context.quick { (4, 3, 2) } else { (25, 40, 4) };
-    let population =
-        Population { duration: Nanos::from_secs(days * DAY), io_scale: SATURATED, ..Population::gift(500) };
+    let population = saturated(days);
     let seeds: Vec<u64> = (1..=seeds).collect();
     let schemes = saturated_schemes();
     // Every scheme in every replica: the first is as submitted, the others are later by up to a decision.
@@ -459,6 +464,7 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
             "pofs" => "POFS against itself",
             "accounts-0.2" => "… 0.2, with accounts",
             "history-accounts-0.2" => "history, 0.2, with accounts",
+            "closed-0.2" => "declared, 0.2, clock of the closed system",
             "processor-sharing" => "processor sharing at each target",
             name => words(name),
         };
@@ -521,7 +527,7 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
                 .only("scheme", schemes[1..].iter().map(|scheme| scheme.name))
                 .named("worse"),
         ],
-        claims: ["fair-finish-0", "fair-finish-0.2", "accounts-0.2", "history-accounts-0.2"]
+        claims: ["fair-finish-0", "fair-finish-0.2", "accounts-0.2", "history-accounts-0.2", "closed-0.2"]
             .into_iter()
             .flat_map(|name| [claim(name), claim_beside_sharing(name)])
             .collect(),

@@ -79,6 +79,11 @@ pub fn pofs_banked() -> Named {
     scheme("pofs-banked", "pofs", &Parameters { progress: Progress::Banked, ..parameters() })
 }
 
+/// The same scheme, deciding at each change.
+pub fn by_event(named: Named) -> Named {
+    Named { decisions: Decisions::Event, ..named }
+}
+
 /// GIFT with other parameters.
 pub fn gift(name: &'static str, redemption_rate_min: f64, b_thres: f64, window: u64) -> Named {
     let window = Coupons(window);

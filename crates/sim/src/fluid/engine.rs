@@ -5,10 +5,10 @@ mod whole;
 
 use super::backfill::{self, Running, Waiting};
 use super::lateness::{FairTimes, Lateness};
-use super::outcome::{ApplicationOutcome, GiftDay, GiftOutcome, Outcome};
+use super::outcome::{ApplicationOutcome, ClosedOutcome, GiftDay, GiftOutcome, Outcome};
 use super::single::{Discipline, Single};
 use super::{Decisions, Run, Scenario, SchemeError};
-use isonomia_allocation::{Decide, Progress, Sizes, TargetIndex, Targets};
+use isonomia_allocation::{Clock, ClosedClock, Decide, Progress, SchemeSpec, Sizes, TargetIndex, Targets};
 use isonomia_policy::SizeHistory;
 use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -34,6 +34,8 @@ enum Event {
     EndIo { app: u32, decision: u64 },
     /// Rates are decided anew.
     Decide,
+    /// Something happens in the clock of the closed system.
+    Clock,
     /// A target decides anew, if its last decision is still this one.
     Turn { target: u16, decision: u64 },
 }
@@ -47,6 +49,8 @@ struct Job {
     estimated_end: Nanos,
     phase: usize,
     io_began: Nanos,
+    /// When it was submitted, or its last I/O phase ended.
+    idle_since: Nanos,
     io_time: Nanos,
     /// By which factor the phase's volume is told wrongly; `None` if nothing is told.
     told: Option<f64>,
@@ -79,6 +83,9 @@ struct Engine<'a> {
     scheme: Option<&'a mut dyn Decide>,
     /// The targets, if each decides for itself.
     singles: Vec<Single>,
+    /// What leads their clocks, if it is that of the closed system, and when its next event is scheduled.
+    closed: Option<ClosedClock<u32>>,
+    clock_at: Nanos,
     history: SizeHistory,
     lateness: Lateness,
     targets: Arc<Targets>,
@@ -103,6 +110,8 @@ struct Engine<'a> {
     counts: Counts,
     /// GIFT's accounts, day by day.
     days: Vec<GiftDay>,
+    /// When I/O phases ended, by application, if that is asked for.
+    ends: Option<Vec<Vec<Nanos>>>,
 }
 
 #[derive(Default)]
@@ -123,11 +132,33 @@ struct Counts {
 /// # Errors
 /// The scheme cannot decide.
 pub fn run(scenario: &Scenario, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Result<Outcome, SchemeError> {
+    with_engine(scenario, |engine| simulate(engine, observe))
+}
+
+/// The same, with the times at which each application's I/O phases ended, in the scenario's order.
+///
+/// # Errors
+/// The scheme cannot decide.
+pub fn run_with_ends(
+    scenario: &Scenario,
+    observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>,
+) -> Result<(Outcome, Vec<Vec<Nanos>>), SchemeError> {
+    with_engine(scenario, |engine| {
+        engine.ends = Some(vec![Vec::new(); scenario.applications.len()]);
+        let outcome = simulate(engine, observe)?;
+        Ok((outcome, engine.ends.take().unwrap_or_default()))
+    })
+}
+
+fn with_engine<R>(
+    scenario: &Scenario,
+    run: impl FnOnce(&mut Engine) -> Result<R, SchemeError>,
+) -> Result<R, SchemeError> {
     if scenario.decisions == Decisions::Event && Discipline::of(&scenario.scheme)?.is_some() {
-        return simulate(Engine::new(scenario, None)?, observe);
+        return run(&mut Engine::new(scenario, None)?);
     }
     let mut scheme = scenario.scheme.start(scenario.bandwidth)?;
-    run_with(scenario, &mut scheme, observe)
+    run(&mut Engine::new(scenario, Some(&mut scheme))?)
 }
 
 /// The same with a scheme of one's own in the place of the scenario's, which says how sizes are told and no more.
@@ -139,10 +170,10 @@ pub fn run_with(
     scheme: &mut dyn Decide,
     observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>,
 ) -> Result<Outcome, SchemeError> {
-    simulate(Engine::new(scenario, Some(scheme))?, observe)
+    simulate(&mut Engine::new(scenario, Some(scheme))?, observe)
 }
 
-fn simulate(mut engine: Engine, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Result<Outcome, SchemeError> {
+fn simulate(engine: &mut Engine, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Result<Outcome, SchemeError> {
     let scenario = engine.scenario;
     let mut now = Nanos::ZERO;
     let mut events = 0u64;
@@ -175,10 +206,14 @@ impl<'a> Engine<'a> {
         let mut engine = Self {
             scenario,
             scheme,
+            closed: matches!(scenario.scheme, SchemeSpec::FairFinish { clock: Clock::Closed, .. })
+                .then(|| ClosedClock::new(singles.len())),
+            clock_at: Nanos::MAX,
             singles,
             history: SizeHistory::default(),
             lateness: Lateness::new(scenario.targets, applications),
             days: Vec::new(),
+            ends: None,
             indices: targets.iter().collect(),
             targets,
             events: BinaryHeap::new(),
@@ -228,6 +263,7 @@ impl<'a> Engine<'a> {
                     estimated_end: now,
                     phase: 0,
                     io_began: now,
+                    idle_since: now,
                     io_time: Nanos::ZERO,
                     told: None,
                     parts: 0,
@@ -243,9 +279,11 @@ impl<'a> Engine<'a> {
             Event::EndIo { .. } => {}
             Event::Turn { target, decision } if decision == self.singles[usize::from(target)].decision() => {
                 self.turn(now, target);
-                self.decide_at(target);
+                self.decide_at(now, target);
             }
             Event::Turn { .. } => {}
+            Event::Clock if self.clock_at == now => self.clock_at = Nanos::MAX,
+            Event::Clock => {}
             Event::Decide => {
                 if self.decide_at == Some(now) {
                     self.decide_at = None;
@@ -253,6 +291,7 @@ impl<'a> Engine<'a> {
                 }
             }
         }
+        self.schedule_clock(now);
         Ok(())
     }
 
@@ -358,9 +397,16 @@ impl<'a> Engine<'a> {
         let rest: f64 = job.left_s.drain(..).sum();
         job.io_time += took;
         job.phase += 1;
+        job.idle_since = now;
         let (phase, io_time, lasted) = (job.phase, job.io_time, now.since(job.started));
         self.counts.done_target_s += rest;
         self.lateness.end(now, app);
+        if let Some(closed) = &mut self.closed {
+            closed.end(now, app, &mut self.singles);
+        }
+        if let Some(ends) = &mut self.ends {
+            ends[app as usize].push(now);
+        }
         self.history.record(&self.scenario.applications[app as usize].name, volume.0);
         let sums = &mut self.sums[app as usize];
         sums.phases += 1;
@@ -401,7 +447,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn outcome(mut self, now: Nanos, interrupted: bool) -> Outcome {
+    fn outcome(&mut self, now: Nanos, interrupted: bool) -> Outcome {
         let in_io: Vec<u32> = self.in_io.iter().copied().collect();
         for app in in_io {
             self.advance(now, app);
@@ -450,8 +496,10 @@ impl<'a> Engine<'a> {
                 days: self.days.clone(),
             }
         });
+        let closed = self.closed.as_ref().map(|closed| closed.ended());
         Outcome {
             gift,
+            closed: closed.map(|ended| ClosedOutcome { phases: ended.phases, late_phases: ended.late }),
             ended_ns: now.0,
             interrupted,
             decisions: self.decision,

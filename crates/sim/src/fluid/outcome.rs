@@ -27,6 +27,9 @@ pub struct Outcome {
     pub node_hours_done: f64,
     /// GIFT's coupons, under GIFT.
     pub gift: Option<GiftOutcome>,
+    /// How I/O phases ended by the clock of the closed system, under a scheme that keeps one.
+    #[serde(default)]
+    pub closed: Option<ClosedOutcome>,
     /// In the scenario's order.
     pub applications: Vec<ApplicationOutcome>,
 }
@@ -83,6 +86,15 @@ pub struct GiftOutcome {
     pub paid_node_hours: f64,
     /// Day by day, days without a decision left out.
     pub days: Vec<GiftDay>,
+}
+
+/// I/O phases against the clock of the closed system, which tells when fair sharing would have ended them had it been so all along.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedOutcome {
+    /// Those that ended here and there.
+    pub phases: u64,
+    /// Of these, those that ended here more than a millionth of a second later.
+    pub late_phases: u64,
 }
 
 /// One day of GIFT's accounts.

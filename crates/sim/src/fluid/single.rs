@@ -1,7 +1,7 @@
 //! Schemes that decide at each target by itself, at every change: what happens at one target concerns no other, so a change
 //! costs as much as there are parts at its target, however many targets and applications there are.
 
-use isonomia_allocation::{FairFinishTarget, Progress, SchemeError, SchemeSpec};
+use isonomia_allocation::{Clock, FairClock, FairFinishTarget, PartId, Progress, SchemeError, SchemeSpec};
 use isonomia_units::Nanos;
 
 /// A volume of less than this many seconds at full rate is a rounding error.
@@ -46,7 +46,7 @@ impl Discipline {
     pub(super) fn of(scheme: &SchemeSpec) -> Result<Option<Self>, SchemeError> {
         Ok(Some(match *scheme {
             SchemeSpec::Pofs(Progress::Banked) => Self::Shared,
-            SchemeSpec::FairFinish { guarantee, accounts, .. } => Self::fair_finish(guarantee, accounts)?,
+            SchemeSpec::FairFinish { guarantee, clock, .. } => Self::fair_finish(guarantee, clock)?,
             SchemeSpec::ShortestFirst => Self::ShortestFirst,
             SchemeSpec::FirstCome => Self::FirstCome,
             _ => return Ok(None),
@@ -54,9 +54,13 @@ impl Discipline {
     }
 
     /// Fair finish with this guarantee.
-    fn fair_finish(guarantee: f64, has_accounts: bool) -> Result<Self, SchemeError> {
+    fn fair_finish(guarantee: f64, clock: Clock) -> Result<Self, SchemeError> {
         let target = FairFinishTarget::new(guarantee, 1.0)?;
-        Ok(Self::FairFinish(Box::new(if has_accounts { target.with_accounts() } else { target })))
+        Ok(Self::FairFinish(Box::new(match clock {
+            Clock::Open => target,
+            Clock::Accounts => target.with_accounts(),
+            Clock::Closed => target.with_closed_clock(),
+        })))
     }
 }
 
@@ -89,12 +93,23 @@ impl Single {
         moved
     }
 
-    /// A part comes now, of which `told_s` is told. Gives whether nobody had a part here.
-    pub(super) fn come(&mut self, app: u32, weight: f64, volume_s: f64, told_s: Option<f64>) -> bool {
+    /// A part comes now, of which `told_s` is told, under the name that the clock of a closed system gave it. Gives whether nobody had
+    /// a part here.
+    pub(super) fn come(
+        &mut self,
+        app: u32,
+        weight: f64,
+        volume_s: f64,
+        told_s: Option<f64>,
+        expected: Option<PartId>,
+    ) -> bool {
         let part = Part { app, weight, left_s: volume_s, rate: 0.0 };
         match &mut self.discipline {
             Discipline::FairFinish(target) => {
-                target.come(app, weight, told_s);
+                match expected {
+                    Some(id) => target.come_expected(app, id, weight, told_s),
+                    None => target.come(app, weight, told_s),
+                }
                 self.parts.insert(self.parts.partition_point(|part| part.app < app), part);
             }
             _ => self.parts.push(part),
@@ -143,5 +158,14 @@ impl Single {
 
     fn serve_alone(&mut self, first: Option<usize>) {
         self.parts.iter_mut().enumerate().for_each(|(at, part)| part.rate = if Some(at) == first { 1.0 } else { 0.0 });
+    }
+}
+
+impl AsMut<FairClock> for Single {
+    fn as_mut(&mut self) -> &mut FairClock {
+        match &mut self.discipline {
+            Discipline::FairFinish(target) => (**target).as_mut(),
+            _ => unreachable!("only targets under fair finish have a clock that is led"),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::quantity::{Quantity, Word};
 use super::swf::{self, SwfText};
 use crate::fluid::population::{APPLICATIONS_MAX, Population};
-use crate::fluid::{Application, Decisions, Parameters, Phase, Run, SCHEMES, Scenario, SchemeSpec, Sizes};
+use crate::fluid::{Application, Clock, Decisions, Parameters, Phase, Run, SCHEMES, Scenario, SchemeSpec, Sizes};
 use crate::source::{Document, SourceError};
 use isonomia_allocation::{AdapTbfConfig, Coupons, GiftConfig, NodeTime, Order, Priority, Progress, Strategy};
 use isonomia_units::{Bytes, NAME_LEN_MAX, Nanos, Rate};
@@ -43,7 +43,7 @@ struct Root {
     reclaim: Option<f64>,
     strategy: Option<Word<Strategy>>,
     sizes: Option<Sizes>,
-    accounts: Option<bool>,
+    clock: Option<Clock>,
     nodes: u32,
     estimate: Option<f64>,
     misprediction: Option<f64>,
@@ -126,7 +126,8 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
         return Err(fail("decisions", "gift decides at intervals: a coupon is bandwidth for one".to_owned()));
     }
     if scheme.is_by_event() && decisions == Decisions::Interval {
-        return Err(fail("decisions", format!("{} decides at each change (allowed: \"event\")", root.scheme)));
+        let with = if root.clock.is_some() { " with the clock of the closed system" } else { "" };
+        return Err(fail("decisions", format!("{}{with} decides at each change (allowed: \"event\")", root.scheme)));
     }
     Ok(Scenario {
         duration,
@@ -176,10 +177,10 @@ fn read_scheme(document: &Document<'_>, root: &Root, interval: Nanos, seed: u64)
         seed,
     };
     match SchemeSpec::named(&root.scheme, &parameters) {
-        Some(Ok(SchemeSpec::FairFinish { guarantee, sizes, accounts })) => Ok(SchemeSpec::FairFinish {
+        Some(Ok(SchemeSpec::FairFinish { guarantee, sizes, clock })) => Ok(SchemeSpec::FairFinish {
             guarantee,
             sizes: root.sizes.unwrap_or(sizes),
-            accounts: root.accounts.unwrap_or(accounts),
+            clock: root.clock.unwrap_or(clock),
         }),
         Some(_) if root.sizes.is_some() => {
             Err(document.error("sizes", format!("{} has none to be told (allowed: with fair-finish)", root.scheme)))
@@ -193,8 +194,8 @@ fn read_scheme(document: &Document<'_>, root: &Root, interval: Nanos, seed: u64)
         Some(Ok(scheme)) if root.strategy.is_some() && !matches!(scheme, SchemeSpec::Calciom { .. }) => {
             Err(document.error("strategy", format!("{} has none (allowed: with calciom)", root.scheme)))
         }
-        Some(_) if root.accounts.is_some() => {
-            Err(document.error("accounts", format!("{} keeps none (allowed: with fair-finish)", root.scheme)))
+        Some(_) if root.clock.is_some() => {
+            Err(document.error("clock", format!("{} keeps none (allowed: with fair-finish)", root.scheme)))
         }
         Some(scheme) => scheme.map_err(|error| document.error("scheme", error.to_string())),
         None => {

@@ -1,6 +1,7 @@
 //! Targets that decide for themselves.
 
 use super::{Engine, Event};
+use isonomia_allocation::{FIRST_TOLD_S, PartId, Think};
 use isonomia_units::Nanos;
 
 impl Engine<'_> {
@@ -13,16 +14,71 @@ impl Engine<'_> {
         let told_s = told.map(|wrong| (volume_s * wrong * rate).ceil().max(1.0) / rate);
         for &target in targets {
             self.turn(now, target);
-            let is_new = self.singles[usize::from(target)].come(app, weight, volume_s, told_s);
+        }
+        let expected = self.expect(now, app, weight, targets, told_s);
+        for (at, &target) in targets.iter().enumerate() {
+            let single = &mut self.singles[usize::from(target)];
+            let is_new = single.come(app, weight, volume_s, told_s, expected.as_ref().map(|ids| ids[at]));
             self.counts.targets_asked += usize::from(is_new);
-            self.decide_at(target);
+            self.decide_at(now, target);
+        }
+    }
+
+    /// What the phase's parts are called in the clock of the closed system.
+    fn expect(
+        &mut self,
+        now: Nanos,
+        app: u32,
+        weight: f64,
+        targets: &[u16],
+        told_s: Option<f64>,
+    ) -> Option<Vec<PartId>> {
+        let closed = self.closed.as_mut()?;
+        let job = self.jobs[app as usize].as_ref()?;
+        let run = &self.scenario.applications[app as usize].runs[job.run];
+        let not_before = if job.phase == 0 { run.submit } else { Nanos::ZERO };
+        let think = Think { not_before, time: now.since(job.idle_since) };
+        let told_s = told_s.unwrap_or(FIRST_TOLD_S);
+        let parts: Vec<_> = targets.iter().map(|&target| (u32::from(target), weight, told_s)).collect();
+        Some(closed.begin(now, app, think, &parts, &mut self.singles))
+    }
+
+    /// Lets the clock of the closed system pass; where that changes something, the target decides anew.
+    pub(super) fn pass_clock(&mut self, now: Nanos) {
+        loop {
+            let Some(closed) = &mut self.closed else { return };
+            closed.advance(now, &mut self.singles);
+            let changed = closed.take_changed();
+            if changed.is_empty() {
+                return;
+            }
+            for target in changed {
+                self.turn(now, target as u16);
+                self.decide_at(now, target as u16);
+            }
+        }
+    }
+
+    /// Sees to it that the clock of the closed system passes when something happens in it.
+    pub(super) fn schedule_clock(&mut self, now: Nanos) {
+        self.pass_clock(now);
+        let next = self.closed.as_ref().and_then(|closed| closed.next_change());
+        if let Some(next) = next.filter(|next| *next < self.clock_at) {
+            self.clock_at = next;
+            self.schedule(next, Event::Clock);
         }
     }
 
     /// Lets time pass at a target that decides for itself.
     pub(super) fn turn(&mut self, now: Nanos, target: u16) {
+        if let Some(closed) = &mut self.closed {
+            closed.advance_target(now, u32::from(target), &mut self.singles);
+        }
         let mut done = Vec::new();
         self.counts.done_target_s += self.singles[usize::from(target)].advance(now, |app| done.push(app));
+        if let Some(closed) = &mut self.closed {
+            closed.settle(now, u32::from(target), &mut self.singles);
+        }
         for app in done {
             let job = self.job(app);
             job.parts -= 1;
@@ -39,9 +95,12 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn decide_at(&mut self, target: u16) {
+    pub(super) fn decide_at(&mut self, now: Nanos, target: u16) {
         self.decision += 1;
         let (decision, until) = self.singles[usize::from(target)].decide();
+        if let Some(closed) = &mut self.closed {
+            closed.settle(now, u32::from(target), &mut self.singles);
+        }
         if until < Nanos::MAX {
             self.schedule(until, Event::Turn { target, decision });
         }

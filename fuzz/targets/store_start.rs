@@ -1,13 +1,14 @@
-//! A store whose journal, small files, objects or sidecars were changed while it was closed: it opens or says why not, and
-//! a file has the bytes that were synced, or there is an error.
+//! A store whose journal, small files, objects or sidecars were changed while it was closed: it opens, and a file has the bytes
+//! that were synced, or there is an error; or it says why not, and nothing is another than it was.
 
 #![no_main]
 
 use isonomia_proto::fs::{Timestamp, access};
-use isonomia_store::{Caller, OpenHow, Store, StoreConfig, StoreError, TargetDir};
+use isonomia_store::{Caller, OpenError, OpenHow, Store, StoreConfig, StoreError, TargetDir};
 use isonomia_units::{Ino, ServerId, TargetId};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -71,9 +72,49 @@ fuzz_target!(|changes: Vec<Change>| {
     }
     match Store::open(&config(dir.path())) {
         Ok(store) => LENS.iter().for_each(|len| expect_content(&store, *len)),
-        Err(error) => assert!(error.to_string().contains(&*dir.path().to_string_lossy()), "{error}"),
+        Err(error) => {
+            assert!(error.to_string().contains(&*dir.path().to_string_lossy()), "{error}");
+            expect_unchanged(dir.path(), files.iter().chain(&rest), &template.directories, &error);
+        }
     }
 });
+
+/// What a refused start may make: the lock says who tried, and the rest is made anew where it is missing.
+const MADE: [&str; 5] = ["lock", "target.lock", "reserve", "target.synced", "secret"];
+
+fn expect_unchanged<'f>(
+    dir: &Path,
+    files: impl Iterator<Item = &'f (PathBuf, Option<Vec<u8>>)>,
+    directories: &[PathBuf],
+    error: &OpenError,
+) {
+    let mut now = Template { changeable: Vec::new(), rest: Vec::new(), directories: Vec::new() };
+    now.take(dir, Path::new(""));
+    let found: HashMap<&PathBuf, &Option<Vec<u8>>> =
+        now.changeable.iter().chain(&now.rest).map(|(path, bytes)| (path, bytes)).collect();
+    let mut known = HashSet::new();
+    let may_change = |path: &Path| MADE.iter().any(|name| path.ends_with(name));
+    for (path, bytes) in files.filter(|(path, bytes)| bytes.is_some() && !may_change(path)) {
+        let mut bytes = bytes.clone();
+        cut_zeros(path, bytes.as_mut());
+        assert!(found.get(path) == Some(&&bytes), "{} was changed by a start that ended with: {error}", path.display());
+        known.insert(path);
+    }
+    for path in found.keys().filter(|path| !may_change(path)) {
+        assert!(known.contains(path), "{} was made by a start that ended with: {error}", path.display());
+    }
+    let same = now.directories.iter().all(|path| directories.contains(path)) && now.directories.len() == directories.len();
+    assert!(same, "directories were made or removed by a start that ended with: {error}");
+}
+
+/// Of a journal nothing follows but zeros, far too many to copy them each time.
+fn cut_zeros(path: &Path, bytes: Option<&mut Vec<u8>>) {
+    if path.extension().is_some_and(|extension| extension == "jnl")
+        && let Some(bytes) = bytes
+    {
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+    }
+}
 
 fn expect_content(store: &Store, len: usize) {
     let attr = match store.get_attr(&Caller::ROOT, Ino::ROOT, name(len).as_bytes(), true) {
@@ -171,10 +212,7 @@ impl Template {
             }
             let mut bytes = fs::read(dir.join(&path)).expect("a file");
             let is_journal = path.extension().is_some_and(|extension| extension == "jnl");
-            if is_journal {
-                // Nothing follows but zeros, far too many to copy them each time.
-                bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
-            }
+            cut_zeros(&path, Some(&mut bytes));
             let is_of_the_engine = path.starts_with("store/db") && !is_journal;
             let files = if is_of_the_engine { &mut self.rest } else { &mut self.changeable };
             files.push((path, Some(bytes)));

@@ -307,8 +307,9 @@ fn operate(
         }
         Op::Adopt => {
             proof::check_access(core, connection, header, 0)?;
+            let place = connection.session.reserve()?;
             store.acquire(at)?;
-            core.add_reference(connection, at, header.owner)?;
+            core.add_reference(place, at, header.owner)?;
             core.note_if_locked(connection, at, header.owner);
             return objects::adopted(core, connection, header);
         }
@@ -538,7 +539,9 @@ fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<
     proof::check_opened(core, connection, header)?;
     core.write_back_segment(ino, &connection.job)?;
     let target = (header.target != NO_TARGET).then_some(TargetId(header.target));
-    let synced = core.with_pages_of(PagesOf::File(ino), target, || store.fsync_target(ino, target));
+    let mut heard = connection.session.heard(ino);
+    let synced = core.with_pages_of(PagesOf::File(ino), target, || store.fsync_target_after(ino, target, &mut heard));
+    heard.into_iter().for_each(|lost_writes| connection.session.hear(ino, lost_writes));
     synced?;
     if header.flags & flag::CONTINUED != 0 {
         return Ok(());

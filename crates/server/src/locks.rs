@@ -9,10 +9,11 @@
 //!
 //! Every limit is for one user, so that nobody is refused a lock because others have too many.
 //!
-//! Sans I/O: time is passed in. A request costs O(locks of the file).
+//! Sans I/O: time is passed in. A request costs O(locks of the file), and the end of sessions and open files O(locks of the files
+//! that these had locked), whatever others have.
 
 use isonomia_units::{Ino, Nanos, VolumeId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -39,6 +40,24 @@ pub enum Owner {
     },
     /// An open file, whichever processes hold it.
     File(u64),
+}
+
+/// Whose end gives locks up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// A session of this number, with all for whom it speaks.
+    Session(u64),
+    /// The open file of this number.
+    File(u64),
+}
+
+impl Owner {
+    fn holder(self) -> Holder {
+        match self {
+            Self::Process { session, .. } => Holder::Session(session),
+            Self::File(number) => Holder::File(number),
+        }
+    }
 }
 
 /// Which locks see each other.
@@ -112,6 +131,12 @@ struct Table {
     waiting: HashMap<Owner, Waiter>,
     /// How many locks each user has that has any.
     users: HashMap<u32, usize>,
+    /// How many locks of what file each holder has that has any.
+    holders: HashMap<Holder, HashMap<(Ino, Family), usize>>,
+    /// Of the holders, those that are open files.
+    open_files: usize,
+    #[cfg(test)]
+    looked_at: usize,
 }
 
 /// An owner that waits.
@@ -214,37 +239,32 @@ impl Locks {
         }
     }
 
-    /// Gives up everything that owners hold of whom `is_gone` says so.
-    pub fn release_owners(&self, is_gone: impl Fn(Owner) -> bool) {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return;
+    /// Gives up everything that these hold.
+    pub fn release_all(&self, gone: impl IntoIterator<Item = Holder>) {
+        if self.are_there_any() {
+            let gone: HashSet<Holder> = gone.into_iter().collect();
+            self.change(|table| table.release_all(&gone));
         }
-        self.change(|table| {
-            table.files.retain(|_, locks| {
-                locks.retain(|lock| !is_gone(lock.owner));
-                !locks.is_empty()
-            });
-            table.waiting.retain(|owner, _| !is_gone(*owner));
-            table.users.clear();
-            for lock in table.files.values().flatten() {
-                *table.users.entry(lock.user).or_insert(0) += 1;
-            }
-        });
     }
 
-    /// Whether any owner holds a lock of whom `is_one` says so. O(locks).
-    pub fn any_of(&self, is_one: impl Fn(Owner) -> bool) -> bool {
-        self.are_there_any() && self.table().files.values().flatten().any(|lock| is_one(lock.owner))
+    /// Whether it holds any lock.
+    pub fn holds(&self, holder: Holder) -> bool {
+        self.are_there_any() && self.table().holders.contains_key(&holder)
     }
 
-    /// Whether `owner` holds any lock on `ino`.
-    pub fn has_lock(&self, ino: Ino, owner: Owner) -> bool {
-        self.count.load(Ordering::Relaxed) > 0 && {
+    /// Whether any open file holds a lock.
+    pub fn are_there_any_of_files(&self) -> bool {
+        self.are_there_any() && self.table().open_files > 0
+    }
+
+    /// Whether the open file `number` holds any lock on `ino`.
+    pub fn has_file_lock(&self, ino: Ino, number: u64) -> bool {
+        self.are_there_any() && {
             let table = self.table();
-            [Family::Ranges, Family::Whole]
-                .iter()
-                .filter_map(|family| table.files.get(&(ino, *family)))
-                .any(|locks| locks.iter().any(|lock| lock.owner == owner))
+            let held = table.holders.get(&Holder::File(number));
+            held.is_some_and(|held| {
+                [Family::Ranges, Family::Whole].iter().any(|family| held.contains_key(&(ino, *family)))
+            })
         }
     }
 }
@@ -287,6 +307,57 @@ impl Table {
         false
     }
 
+    fn release_all(&mut self, gone: &HashSet<Holder>) {
+        let mut locked = HashSet::new();
+        for holder in gone {
+            let held = self.holders.remove(holder);
+            self.open_files -= usize::from(held.is_some() && matches!(holder, Holder::File(_)));
+            locked.extend(held.into_iter().flat_map(HashMap::into_keys));
+            if let Holder::File(number) = holder {
+                self.waiting.remove(&Owner::File(*number));
+            }
+        }
+        if gone.iter().any(|holder| matches!(holder, Holder::Session(_))) {
+            self.waiting.retain(|owner, _| !gone.contains(&owner.holder()));
+        }
+        let Self { files, users, .. } = self;
+        for place in locked {
+            let Some(locks) = files.get_mut(&place) else { continue };
+            #[cfg(test)]
+            {
+                self.looked_at += locks.len();
+            }
+            locks.retain(|lock| {
+                let is_kept = !gone.contains(&lock.owner.holder());
+                if !is_kept {
+                    one_less(users, lock.user);
+                }
+                is_kept
+            });
+            if locks.is_empty() {
+                files.remove(&place);
+            }
+        }
+    }
+
+    /// Notes that a holder has `count` locks of a file more than before, or less.
+    fn count_held(&mut self, holder: Holder, place: (Ino, Family), before: usize, now: usize) {
+        let is_file = usize::from(matches!(holder, Holder::File(_)));
+        if now > 0 && !self.holders.contains_key(&holder) {
+            self.open_files += is_file;
+        }
+        let held = self.holders.entry(holder).or_default();
+        let count = held.entry(place).or_default();
+        *count = *count + now - before;
+        if *count == 0 {
+            held.remove(&place);
+            if held.is_empty() {
+                self.holders.remove(&holder);
+                self.open_files -= if before > 0 { is_file } else { 0 };
+            }
+        }
+    }
+
     /// Whether waiting for `from` is waiting for `to`.
     fn leads_to(&self, from: Owner, to: Owner) -> bool {
         let mut at = from;
@@ -307,12 +378,9 @@ impl Table {
         let Self { files, users, .. } = self;
         let locks = files.entry((ino, family)).or_default();
         let (mut own, mut kept): (Vec<Lock>, Vec<Lock>) = locks.drain(..).partition(|lock| lock.owner == owner);
-        for lock in &own {
-            match users.get_mut(&lock.user) {
-                Some(count) if *count > 1 => *count -= 1,
-                _ => drop(users.remove(&lock.user)),
-            }
-        }
+        let before = own.len();
+        own.iter().for_each(|lock| one_less(users, lock.user));
+        let others = kept.len();
         let mut rest = Vec::with_capacity(own.len() + 2);
         for lock in own.drain(..) {
             if !lock.span.meets(span) {
@@ -344,176 +412,22 @@ impl Table {
                 }
             }
         }
+        let now = kept.len() - others;
         if kept.is_empty() {
             files.remove(&(ino, family));
         } else {
             *locks = kept;
         }
+        self.count_held(owner.holder(), (ino, family), before, now);
+    }
+}
+
+fn one_less(users: &mut HashMap<u32, usize>, user: u32) {
+    match users.get_mut(&user) {
+        Some(count) if *count > 1 => *count -= 1,
+        _ => drop(users.remove(&user)),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const INO: Ino = Ino(9);
-
-    fn lock(owner: u64, start: u64, last: u64, is_exclusive: bool) -> Lock {
-        Lock { owner: Owner::File(owner), span: Span { start, last }, is_exclusive, user: 7, pid: owner as u32 }
-    }
-
-    fn acquire(locks: &Locks, lock: Lock) -> Result<(), Denied> {
-        locks.acquire(INO, Family::Ranges, lock, (false, false), Nanos::ZERO)
-    }
-
-    #[test]
-    fn after_a_start_those_come_first_who_had_locks() {
-        let locks = Locks::default();
-        let claim = |lock, now| locks.claim(INO, Family::Ranges, lock, now < 100);
-        let ask = |lock, now| locks.acquire(INO, Family::Ranges, lock, (true, now < 100), Nanos(now));
-        assert_eq!(ask(lock(1, 0, 9, true), 50), Err(Denied::Early));
-        claim(lock(1, 0, 9, true), 50).unwrap();
-        claim(lock(2, 10, 19, false), 50).unwrap();
-        assert_eq!(claim(lock(3, 5, 5, false), 60), Err(Denied::Held), "it was not his");
-        assert_eq!(ask(lock(3, 5, 5, false), 60), Err(Denied::Held));
-        // What one has is one's to change.
-        ask(lock(1, 2, 5, false), 70).unwrap();
-        assert_eq!(ask(lock(1, 2, 5, true), 70), Err(Denied::Early), "another one may claim a shared one");
-        assert_eq!(ask(lock(1, 0, 20, false), 70), Err(Denied::Early), "only a part of it");
-        // Who comes later finds what he has, and nothing else.
-        claim(lock(2, 12, 19, false), 100).unwrap();
-        assert_eq!(claim(lock(2, 12, 20, false), 100), Err(Denied::Late));
-        assert_eq!(claim(lock(2, 12, 19, true), 100), Err(Denied::Late));
-        assert_eq!(claim(lock(3, 50, 60, true), 100), Err(Denied::Late));
-        ask(lock(3, 50, 60, true), 100).unwrap();
-    }
-
-    #[test]
-    fn shared_locks_go_together_and_exclusive_ones_alone() {
-        let locks = Locks::default();
-        acquire(&locks, lock(1, 0, 9, false)).unwrap();
-        acquire(&locks, lock(2, 5, 20, false)).unwrap();
-        assert_eq!(acquire(&locks, lock(3, 20, 30, true)), Err(Denied::Held));
-        acquire(&locks, lock(3, 21, 30, true)).unwrap();
-        assert_eq!(acquire(&locks, lock(1, 0, 9, true)), Err(Denied::Held), "an upgrade against a reader");
-        assert_eq!(locks.conflict(INO, Family::Ranges, &lock(4, 0, 99, true)), Some(lock(1, 0, 9, false)));
-        assert_eq!(locks.conflict(INO, Family::Whole, &lock(4, 0, 99, true)), None);
-        locks.release(INO, Family::Ranges, Owner::File(2), Span::ALL);
-        acquire(&locks, lock(1, 0, 9, true)).unwrap();
-    }
-
-    #[test]
-    fn a_circle_of_waiting_owners_is_found() {
-        let locks = Locks::default();
-        let at = |byte, owner, now| {
-            locks.acquire(INO, Family::Ranges, lock(owner, byte, byte, true), (true, false), Nanos::from_millis(now))
-        };
-        (1..4).for_each(|n| at(n, n, 0).unwrap());
-        assert_eq!(at(2, 1, 1), Err(Denied::Held));
-        assert_eq!(at(3, 2, 2), Err(Denied::Held));
-        assert_eq!(at(1, 3, 3), Err(Denied::Deadlock));
-        // Who only asks what is in the way has given up, and who has not asked for a second.
-        assert_eq!(locks.conflict(INO, Family::Ranges, &lock(2, 3, 3, true)), Some(lock(3, 3, 3, true)));
-        assert_eq!(at(1, 3, 4), Err(Denied::Held));
-        assert_eq!(at(3, 2, 5), Err(Denied::Deadlock));
-        assert_eq!(at(3, 2, 1_500), Err(Denied::Held));
-    }
-
-    #[test]
-    fn owners_that_are_gone_hold_nothing() {
-        let locks = Locks::default();
-        let process = Owner::Process { session: 7, owner: 0 };
-        acquire(&locks, Lock { owner: process, ..lock(0, 0, 5, true) }).unwrap();
-        acquire(&locks, lock(2, 6, 9, true)).unwrap();
-        assert!(locks.has_lock(INO, process) && !locks.has_lock(Ino(1), process));
-        locks.release_owners(|owner| matches!(owner, Owner::Process { session: 7, .. }));
-        assert!(!locks.has_lock(INO, process) && locks.has_lock(INO, Owner::File(2)));
-        locks.release_owners(|_| true);
-        assert_eq!(locks.count.load(Ordering::Relaxed), 0);
-        assert!(locks.table().files.is_empty() && locks.table().users.is_empty());
-    }
-
-    #[test]
-    fn the_locks_of_one_user_cost_nobody_else_any() {
-        let locks = Locks::default();
-        let of = |user, byte| Lock { user, ..lock(u64::from(user), byte, byte, false) };
-        for file in 0..(LOCKS_PER_USER_MAX / LOCKS_PER_FILE_MAX) as u64 {
-            let take = |byte| locks.acquire(Ino(file), Family::Ranges, of(1, byte), (false, false), Nanos::ZERO);
-            (0..LOCKS_PER_FILE_MAX as u64).for_each(|n| {
-                // The whole table at once: what is tested is the limit, not the way to it.
-                locks.change(|table| {
-                    table.files.entry((Ino(file), Family::Ranges)).or_default().push(of(1, 2 * n));
-                    *table.users.entry(1).or_insert(0) += 1;
-                });
-            });
-            assert_eq!(take(1 << 40), Err(Denied::TooMany), "of file {file}");
-            locks.acquire(Ino(file), Family::Ranges, of(2, 1 << 40), (false, false), Nanos::ZERO).unwrap();
-        }
-        let elsewhere = Ino(1 << 20);
-        let take = |user| locks.acquire(elsewhere, Family::Ranges, of(user, 0), (false, false), Nanos::ZERO);
-        assert_eq!(take(1), Err(Denied::TooMany));
-        take(2).unwrap();
-        locks.release(Ino(0), Family::Ranges, Owner::File(1), Span { start: 0, last: 0 });
-        take(1).unwrap();
-    }
-
-    #[test]
-    fn the_waiting_of_one_user_cost_nobody_else_their_wait() {
-        let locks = Locks::default();
-        acquire(&locks, lock(0, 0, 0, true)).unwrap();
-        let wait = |user, owner| {
-            let lock = Lock { user, ..lock(owner, 0, 0, true) };
-            locks.acquire(INO, Family::Ranges, lock, (true, false), Nanos::ZERO)
-        };
-        for owner in 0..WAITING_PER_USER_MAX as u64 {
-            assert_eq!(wait(1, 10 + owner), Err(Denied::Held));
-        }
-        assert_eq!(wait(1, 5), Err(Denied::TooMany));
-        assert_eq!(wait(1, 10), Err(Denied::Held), "who waits already goes on");
-        assert_eq!(wait(2, 6), Err(Denied::Held));
-    }
-
-    /// What each byte is held as: by owner, 0 not at all, 1 shared, 2 exclusive.
-    type Bytes = [[u8; 24]; 3];
-
-    proptest! {
-        #[test]
-        fn agrees_with_a_table_of_bytes(
-            steps in proptest::collection::vec((0..3usize, 0..24u64, 0..24u64, 0..3u8), 1..60)
-        ) {
-            let locks = Locks::default();
-            let mut bytes: Bytes = [[0; 24]; 3];
-            for (owner, a, b, kind) in steps {
-                let (start, last) = (a.min(b), a.max(b));
-                let range = start as usize..=last as usize;
-                let wanted = lock(owner as u64, start, last, kind == 2);
-                let free = (0..3).filter(|other| *other != owner).all(|other| {
-                    bytes[other][range.clone()].iter().all(|held| kind == 0 || kind + held < 3 || *held == 0)
-                });
-                if kind == 0 {
-                    locks.release(INO, Family::Ranges, wanted.owner, wanted.span);
-                } else {
-                    prop_assert_eq!(acquire(&locks, wanted).is_ok(), free);
-                }
-                if free {
-                    bytes[owner][range].fill(kind);
-                }
-                let table = locks.table();
-                let held = table.files.get(&(INO, Family::Ranges)).cloned().unwrap_or_default();
-                prop_assert_eq!(held.len(), table.users.values().sum::<usize>());
-                for (owner, row) in bytes.iter().enumerate() {
-                    for (byte, expected) in (0..).zip(row) {
-                        let kinds: Vec<u8> = held
-                            .iter()
-                            .filter(|lock| lock.owner == Owner::File(owner as u64))
-                            .filter(|lock| lock.span.start <= byte && byte <= lock.span.last)
-                            .map(|lock| 1 + u8::from(lock.is_exclusive))
-                            .collect();
-                        prop_assert_eq!(kinds, if *expected == 0 { vec![] } else { vec![*expected] });
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

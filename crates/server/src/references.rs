@@ -3,11 +3,11 @@
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::locks::{Family, Lock, Owner};
+use crate::locks::{Family, Holder, Lock, Owner};
 use crate::mapping;
 use crate::mappings::Session;
 use crate::refusal::Refusal;
-use crate::sessions::{self, Left, SessionKey};
+use crate::sessions::{self, Left, Place, SessionKey};
 use isonomia_store::StoreError;
 use isonomia_units::{Ino, Nanos};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Core {
     pub fn note_holders(&self, connection: &Connection, ino: Ino, owner: Owner) {
         self.holders.note(&self.store, connection.session_key, &connection.session);
         if let Owner::File(number) = owner
-            && !self.locks.has_lock(ino, owner)
+            && !self.locks.has_file_lock(ino, number)
         {
             let sessions = self.sessions.of_reference(ino, number);
             sessions.into_iter().for_each(|(key, session)| self.holders.note(&self.store, key, &session));
@@ -58,7 +58,7 @@ impl Core {
 
     /// Notes a session that has come to have an open file which is locked.
     pub fn note_if_locked(&self, connection: &Connection, ino: Ino, number: u64) {
-        if self.locks.has_lock(ino, Owner::File(number)) {
+        if self.locks.has_file_lock(ino, number) {
             self.holders.note(&self.store, connection.session_key, &connection.session);
         }
     }
@@ -66,14 +66,14 @@ impl Core {
     /// Has sessions that have ended give up their locks and mappings, and tells new ones when they may have any. Afterwards it
     /// is time for [`Self::give_back_departed`]. May wait for the storage.
     pub fn end_holders(&self, now: Nanos) -> Result<(), StoreError> {
-        let is_its = |session: &sessions::Session, owner| matches!(owner, Owner::Process { session: number, .. } if number == session.number);
         let holds = |session: &sessions::Session, (uid, _): SessionKey| {
             // Locks of open files go with what the session left, which is not looked through: if there are any, some may be its.
-            let has_locks = self.locks.any_of(|owner| is_its(session, owner) || matches!(owner, Owner::File(_)));
+            let has_locks = self.locks.are_there_any_of_files() || self.locks.holds(Holder::Session(session.number));
             has_locks || self.mappings.any_of((uid, session.number))
         };
-        for ((uid, _), session) in self.holders.strike(&self.store, now, holds)? {
-            self.locks.release_owners(|owner| is_its(&session, owner));
+        let ended = self.holders.strike(&self.store, now, holds)?;
+        self.locks.release_all(ended.iter().map(|(_, session)| Holder::Session(session.number)));
+        for ((uid, _), session) in ended {
             self.end_mappings((uid, session.number));
         }
         Ok(())
@@ -92,9 +92,10 @@ impl Core {
         }
     }
 
-    /// Registers a reference that the store has counted for the session, or gives it back to the store.
-    pub fn add_reference(&self, connection: &Connection, ino: Ino, number: u64) -> Result<(), Refusal> {
-        let held = connection.session.add_reference(ino, number);
+    /// Registers a reference that the store has counted for the session in the `place` that was reserved for it, or gives it
+    /// back to the store: the session has ended meanwhile.
+    pub fn add_reference(&self, place: Place<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
+        let held = place.take(ino, number, self.store.lost_writes(ino));
         if held.is_err() {
             self.store.release(ino)?;
         }
@@ -146,12 +147,8 @@ impl Core {
 
     /// A session gave up the open file `number`: if it was the last, its locks go.
     pub fn file_closed(&self, ino: Ino, number: u64) {
-        let owner = Owner::File(number);
-        if !self.locks.has_lock(ino, owner) {
-            return;
-        }
-        if !self.sessions.any_has_reference(ino, number) {
-            self.locks.release_owners(|other| other == owner);
+        if self.locks.has_file_lock(ino, number) && !self.sessions.any_has_reference(ino, number) {
+            self.locks.release_all([Holder::File(number)]);
         }
     }
 
@@ -257,9 +254,30 @@ mod tests {
         assert_ne!(reply.errno, 0);
         let (reply, _) = fixture.serve(&connection, RequestHeader::with_capability(Op::Adopt, &kept), b"");
         assert_ne!(reply.errno, 0);
-        let created = fixture.core.store.get_attr(&isonomia_store::Caller::ROOT, Ino::ROOT, b"created", false);
-        assert!(fixture.is_free(created.unwrap().ino, b"created"));
+        let root = &isonomia_store::Caller::ROOT;
+        assert!(fixture.core.store.get_attr(root, Ino::ROOT, b"created", false).is_err(), "nobody is there to have it");
         assert!(fixture.is_free(kept.ino, b"kept"));
+    }
+
+    #[test]
+    fn an_open_that_is_one_too_many_makes_and_cuts_nothing() {
+        let fixture = Fixture::new();
+        let connection = fixture.connect();
+        let (_, opened) = fixture.create(&connection, b"kept");
+        let (ino, root) = (Ino(opened.unwrap().capability.ino), isonomia_store::Caller::ROOT);
+        fixture.core.store.write(ino, 0, b"content", clock::wall()).unwrap();
+        while connection.session.add_reference(ino, 1).is_ok() {}
+        let (reply, _) = fixture.create(&connection, b"made");
+        assert_eq!(reply.errno, rustix::io::Errno::MFILE.raw_os_error() as u32);
+        let mut header = RequestHeader::new(Op::Open, Ino::ROOT);
+        (header.flags, header.len) = (flag::CREATE | flag::TRUNCATE, 3);
+        assert_eq!(fixture.serve(&connection, header, b"kept").0.errno, reply.errno);
+        let attr = |name| fixture.core.store.get_attr(&root, Ino::ROOT, name, false);
+        assert!(attr(b"made").is_err());
+        assert_eq!(attr(b"kept").unwrap().size_bytes, 7);
+        assert!(connection.session.release(ino, 1));
+        assert_eq!(fixture.serve(&connection, header, b"kept").0.errno, 0);
+        assert_eq!(attr(b"kept").unwrap().size_bytes, 0);
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Where the memory lies that stands for mapped files: a directory of this server's in the host's memory, `/dev/shm`, and the
 //! names in it.
 //!
-//! The names of the directory follow from the place of the metadata, so that a server finds what the one before it left: always
-//! the same ones until the host starts anew, when all memory is gone. Everybody may make a directory there, so there are
-//! several names, and one counts only if it is the server's own and closed to others. It is there while there are segments.
+//! Everybody may make a directory there, under any name that he can guess. So this one's name ends in a random number, which is
+//! kept beside the metadata before there is such a directory: a server finds what the one before it left, until the host starts
+//! anew, when all memory is gone. A directory counts only if it is the server's own and closed to others. Whoever has seen the
+//! name can take it once the directory is gone; then there is another name. The directory stays for as long as the server runs,
+//! so that nobody can do so again and again.
 
+use isonomia_store::{fill_random, write_durably};
 use isonomia_units::Ino;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,64 +18,113 @@ use std::sync::Arc;
 const MEMORY_DIR: &str = "/dev/shm";
 /// What `statfs` says of file systems in memory: `TMPFS_MAGIC` of Linux's `include/uapi/linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
-/// Names that the directory may have.
-const NAMES: u32 = 16;
+/// The file beside the metadata that has the random number: 32 hexadecimal digits.
+const KEPT_IN: &str = "mapped";
+const DIGITS: usize = 32;
+/// Names that are tried at once, at most: each one was free a moment before.
+const TRIES: u32 = 4;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Home {
     /// None where the host has no memory for files.
-    names: Vec<PathBuf>,
-    /// While there are segments.
+    place: Option<Place>,
     dir: Option<(Arc<OwnedFd>, PathBuf)>,
+}
+
+/// What its names are made of.
+#[derive(Debug)]
+struct Place {
+    metadata: PathBuf,
+    /// All but the random number.
+    stem: String,
 }
 
 impl Home {
     /// That of the server whose metadata lie in `metadata`.
     pub fn of(metadata: &Path) -> Self {
-        let names = names(metadata).unwrap_or_else(|reason| {
+        let place = Place::of(metadata, Path::new(MEMORY_DIR)).inspect_err(|reason| {
             tracing::warn!(%reason, "programs cannot have writable shared mappings");
-            Vec::new()
         });
-        Self { names, dir: None }
+        Self { place: place.ok(), dir: None }
     }
 
     /// The directory, if there is one.
     pub fn find(&mut self) -> Option<Arc<OwnedFd>> {
         if self.dir.is_none() {
-            self.dir = self.names.iter().find_map(|path| own(path));
+            self.dir = self.place.as_ref().and_then(|place| own(&place.kept()?));
         }
         self.dir.as_ref().map(|(dir, _)| dir.clone())
     }
 
-    /// The directory; made under the first name that no other user has taken.
+    /// The directory; made if there is none.
     pub fn open(&mut self) -> Option<Arc<OwnedFd>> {
-        let make = |path: &PathBuf| {
-            rustix::fs::mkdir(path, Mode::RWXU).ok()?;
-            own(path)
-        };
         if self.find().is_none() {
-            self.dir = self.names.iter().find_map(make);
+            self.dir = self.place.as_ref().and_then(Place::make);
         }
         self.find()
     }
 
+    /// The directory is not there any more.
+    pub fn forget(&mut self) {
+        self.dir = None;
+    }
+}
+
+impl Drop for Home {
     /// Removes the directory, if nothing is in it.
-    pub fn leave(&mut self) {
+    fn drop(&mut self) {
         if let Some((_, path)) = self.dir.take() {
             let _ = rustix::fs::rmdir(&path);
         }
     }
 }
 
-fn names(metadata: &Path) -> Result<Vec<PathBuf>, String> {
-    let failed = |errno: Errno| format!("{MEMORY_DIR}: {errno}");
-    if rustix::fs::statfs(MEMORY_DIR).map_err(failed)?.f_type as i64 != TMPFS {
-        return Err(format!("{MEMORY_DIR} is no file system in memory"));
+impl Place {
+    fn of(metadata: &Path, memory: &Path) -> Result<Self, String> {
+        let shown = memory.display();
+        let found = rustix::fs::statfs(memory).map_err(|errno| format!("{shown}: {errno}"))?;
+        if found.f_type as i64 != TMPFS {
+            return Err(format!("{shown} is no file system in memory"));
+        }
+        let stat = rustix::fs::stat(metadata).map_err(|errno| format!("{}: {errno}", metadata.display()))?;
+        let stem = format!("{shown}/isonomia-mapped-{:x}-{:x}-", stat.st_dev, stat.st_ino);
+        Ok(Self { metadata: metadata.to_owned(), stem })
     }
-    let stat = rustix::fs::stat(metadata).map_err(|errno| format!("{}: {errno}", metadata.display()))?;
-    let name = |number| format!("{MEMORY_DIR}/isonomia-mapped-{:x}-{:x}-{number}", stat.st_dev, stat.st_ino).into();
-    Ok((0..NAMES).map(name).collect())
+
+    /// The name that is kept.
+    fn kept(&self) -> Option<PathBuf> {
+        let number = std::fs::read_to_string(self.metadata.join(KEPT_IN)).ok()?;
+        let is_one = number.len() == DIGITS && number.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_one.then(|| format!("{}{number}", self.stem).into())
+    }
+
+    /// Makes the directory under the name that is kept, or under another one.
+    fn make(&self) -> Option<(Arc<OwnedFd>, PathBuf)> {
+        let make = |path: PathBuf| {
+            rustix::fs::mkdir(&path, Mode::RWXU).ok()?;
+            own(&path)
+        };
+        let made = self.kept().and_then(make);
+        made.or_else(|| (0..TRIES).find_map(|_| make(self.draw()?)))
+    }
+
+    /// Another name, which is kept from now on.
+    fn draw(&self) -> Option<PathBuf> {
+        let mut number = [0; DIGITS / 2];
+        let drawn = fill_random(&mut number).map_err(|error| error.to_string());
+        let number = format!("{:0width$x}", u128::from_le_bytes(number), width = DIGITS);
+        let kept = drawn.and_then(|()| {
+            write_durably(&self.metadata, KEPT_IN, number.as_bytes()).map_err(|error| error.to_string())
+        });
+        match kept {
+            Ok(()) => Some(format!("{}{number}", self.stem).into()),
+            Err(error) => {
+                tracing::warn!(error, "there is no name for the memory of mapped files");
+                None
+            }
+        }
+    }
 }
 
 /// The directory of this name, if it is the server's own and closed to other users.
@@ -110,6 +161,7 @@ pub fn names_in(dir: &OwnedFd) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
 
     #[test]
     fn names_tell_inodes_and_nothing_else_is_a_name() {
@@ -121,16 +173,42 @@ mod tests {
 
     #[test]
     fn a_directory_that_others_made_or_may_enter_is_none_of_ours() {
-        let base = tempfile::tempdir().unwrap();
-        let names: Vec<PathBuf> = (0..3).map(|number| base.path().join(number.to_string())).collect();
-        let mut home = Home { names: names.clone(), dir: None };
-        assert!(home.find().is_none());
-        rustix::fs::mkdir(&names[0], Mode::RWXU | Mode::RGRP).unwrap();
-        rustix::fs::chmod(&names[0], Mode::RWXU | Mode::RGRP).unwrap();
-        std::os::unix::fs::symlink(base.path(), &names[1]).unwrap();
-        assert!(home.find().is_none());
-        assert!(home.open().is_some() && names[2].is_dir());
-        home.leave();
-        assert!(!names[2].exists() && names[0].exists());
+        if Place::of(Path::new("/"), Path::new(MEMORY_DIR)).is_err() {
+            return isonomia_testbed::skip("there is no file system in memory");
+        }
+        let (metadata, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in(MEMORY_DIR).unwrap());
+        let home = || Home { place: Some(Place::of(metadata.path(), memory.path()).unwrap()), dir: None };
+        let made = || std::fs::read_dir(memory.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+        // What could be known of a name before.
+        for number in 0..16 {
+            let stem = home().place.as_ref().unwrap().stem.clone();
+            std::fs::write(format!("{stem}{number}"), "").unwrap();
+        }
+        let mut first = home();
+        assert!(first.find().is_none());
+        assert!(first.open().is_some());
+        let path = first.place.as_ref().unwrap().kept().unwrap();
+        assert_eq!(made().len(), 17);
+        // The next server finds it, also where this one was killed.
+        std::mem::forget(first);
+        assert!(home().find().is_some());
+        assert!(!path.exists(), "nothing was in it");
+        // The name is known now.
+        for squat in [
+            &(|| rustix::fs::mkdir(&path, Mode::RWXU).and_then(|()| rustix::fs::chmod(&path, Mode::RWXU | Mode::RGRP)))
+                as &dyn Fn() -> Result<(), Errno>,
+            &|| rustix::fs::symlink(memory.path(), &path),
+        ] {
+            squat().unwrap();
+            let mut next = home();
+            assert!(next.find().is_none());
+            let dir = next.open().unwrap();
+            assert_eq!(rustix::fs::fstat(&dir).unwrap().st_mode & 0o777, 0o700);
+            let other = next.place.as_ref().unwrap().kept().unwrap();
+            assert!(other != path && other.is_dir());
+            drop(next);
+            std::fs::remove_dir(&path).or_else(|_| std::fs::remove_file(&path)).unwrap();
+            std::fs::write(metadata.path().join(KEPT_IN), path.to_str().unwrap().rsplit('-').next().unwrap()).unwrap();
+        }
     }
 }

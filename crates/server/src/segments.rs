@@ -326,21 +326,17 @@ impl Segments {
         let created = Segment::create(dir, name(ino, generation), ino, place, clock::now());
         if matches!(created, Err(Errno::NOENT)) {
             // Somebody has removed the directory; who asks again finds another one.
-            home.leave();
+            home.forget();
             return Err(Unmapped::Again);
         }
         Ok((self.enter(&mut table, created?), true))
     }
 
-    /// The segment is gone, and with the last of them their directory, if nothing is in it.
+    /// The segment is gone.
     fn leave(&self, ino: Ino) {
-        let mut home = self.home();
         let mut table = self.table_to_change();
         if table.remove(&ino).is_some() {
             self.count.fetch_sub(1, Ordering::SeqCst);
-        }
-        if table.is_empty() {
-            home.leave();
         }
     }
 
@@ -419,9 +415,6 @@ pub fn adopt(core: &Core) {
                 let _ = rustix::fs::unlinkat(&*dir, &*name, AtFlags::empty());
             }
         }
-    }
-    if !core.segments.are_there_any() {
-        home.leave();
     }
 }
 

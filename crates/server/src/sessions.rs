@@ -1,7 +1,7 @@
 //! The table of sessions: client processes, what each of them holds, the limits of that, and its end.
 //!
 //! A session begins with a process's first connection and ends with its last. A request may still be served while that
-//! happens, so whatever is registered for a session may come late: [`Session::add_reference`] refuses once the session has ended,
+//! happens, so whatever is registered for a session may come late: [`Session::reserve`] and [`Place::take`] refuse once the session has ended,
 //! and its caller undoes what it did. Nothing that a session holds outlives it, but for what it hands over to the program
 //! that its process executes ([`crate::departed`]).
 //!
@@ -66,6 +66,8 @@ struct Held {
     /// How often the session holds an inode as the open file of a number.
     references: BTreeMap<(Ino, u64), u64>,
     count: u64,
+    /// Of each inode that it holds: how often bytes were lost, as far as the session has heard of it.
+    heard: HashMap<Ino, u64>,
     /// Spread files whose objects it may write.
     writes: HashSet<Ino>,
     has_ended: bool,
@@ -123,9 +125,14 @@ impl Session {
         self.account.get().into_iter().for_each(|account| account.give_back_for_files(bytes));
     }
 
-    /// One more reference to `ino` as the open file `number`, which the store has counted already: if this fails, it is
-    /// to be given back there.
+    /// One more reference to `ino` as the open file `number`, to a file that never lost bytes.
+    #[cfg(test)]
     pub fn add_reference(&self, ino: Ino, number: u64) -> Result<(), ReferenceError> {
+        self.reserve()?.take(ino, number, 0)
+    }
+
+    /// Room for one more reference: to be had before anything is changed for whoever may not have it.
+    pub fn reserve(&self) -> Result<Place<'_>, ReferenceError> {
         let mut held = self.held();
         if held.has_ended {
             return Err(ReferenceError::Ended);
@@ -140,8 +147,7 @@ impl Session {
             return Err(error);
         }
         held.count += 1;
-        *held.references.entry((ino, number)).or_insert(0) += 1;
-        Ok(())
+        Ok(Place { session: self, is_taken: false })
     }
 
     /// One reference less; false if there was none.
@@ -155,9 +161,24 @@ impl Session {
         held.count -= 1;
         let is_last = held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_none();
         let was_writer = is_last && held.writes.remove(&ino);
+        if is_last {
+            held.heard.remove(&ino);
+        }
         self.user.0.fetch_sub(1, Ordering::Relaxed);
         self.give_back(REFERENCE_BYTES + if was_writer { WRITER_BYTES } else { 0 });
         true
+    }
+
+    /// Of how many losses of bytes the session has heard, of a file that it has open.
+    pub fn heard(&self, ino: Ino) -> Option<u64> {
+        self.held().heard.get(&ino).copied()
+    }
+
+    /// It has heard of so many.
+    pub fn hear(&self, ino: Ino, lost_writes: u64) {
+        if let Some(heard) = self.held().heard.get_mut(&ino) {
+            *heard = (*heard).max(lost_writes);
+        }
     }
 
     /// The session may write the objects of a spread file until it has given back all references to it.
@@ -219,6 +240,7 @@ impl Session {
         let mut held = self.held();
         held.has_ended = true;
         held.count = 0;
+        held.heard = HashMap::new();
         let (references, writes) = (std::mem::take(&mut held.references), std::mem::take(&mut held.writes));
         Left {
             references: references.into_iter().collect(),
@@ -227,6 +249,44 @@ impl Session {
             user: self.user.clone(),
             account: self.account.get().cloned(),
         }
+    }
+}
+
+/// Room for one reference of a session's; given back when this is dropped, unless it was taken.
+#[derive(Debug)]
+pub struct Place<'s> {
+    session: &'s Session,
+    is_taken: bool,
+}
+
+impl Place<'_> {
+    /// One more reference to `ino` as the open file `number`, which the store has counted already: if this fails, as the session
+    /// has ended meanwhile, it is to be given back there. Of losses of bytes up to now,
+    /// `lost_writes`, the session need not hear if it did not have the file open.
+    pub fn take(mut self, ino: Ino, number: u64, lost_writes: u64) -> Result<(), ReferenceError> {
+        let mut held = self.session.held();
+        if held.has_ended {
+            return Err(ReferenceError::Ended);
+        }
+        *held.references.entry((ino, number)).or_insert(0) += 1;
+        held.heard.entry(ino).or_insert(lost_writes);
+        self.is_taken = true;
+        Ok(())
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        let mut held = self.session.held();
+        // The end of a session counts for what it had registered.
+        if !held.has_ended {
+            held.count -= 1;
+        }
+        self.session.user.0.fetch_sub(1, Ordering::Relaxed);
+        self.session.give_back(REFERENCE_BYTES);
     }
 }
 
@@ -392,11 +452,33 @@ mod tests {
     }
 
     #[test]
+    fn who_has_a_file_open_hears_of_what_is_lost_from_then_on() {
+        let sessions = Sessions::default();
+        let session = sessions.join(KEY);
+        assert_eq!(session.heard(Ino(5)), None);
+        session.reserve().unwrap().take(Ino(5), 1, 3).unwrap();
+        session.reserve().unwrap().take(Ino(5), 2, 4).unwrap();
+        assert_eq!(session.heard(Ino(5)), Some(3), "it was open when that was lost");
+        session.hear(Ino(5), 4);
+        session.hear(Ino(6), 9);
+        assert_eq!((session.heard(Ino(5)), session.heard(Ino(6))), (Some(4), None));
+        assert!(session.release(Ino(5), 1));
+        assert_eq!(session.heard(Ino(5)), Some(4));
+        assert!(session.release(Ino(5), 2));
+        assert_eq!(session.heard(Ino(5)), None);
+    }
+
+    #[test]
     fn what_comes_after_the_end_is_refused() {
         let sessions = Sessions::default();
         let session = sessions.join(KEY);
         drop(sessions.leave(KEY));
         assert_eq!(session.add_reference(Ino(5), 1), Err(ReferenceError::Ended));
+        let next = sessions.join(KEY);
+        let place = next.reserve().unwrap();
+        drop(sessions.leave(KEY));
+        assert_eq!(place.take(Ino(5), 1, 0), Err(ReferenceError::Ended));
+        assert_eq!(next.user.0.load(Ordering::Relaxed), 0);
         let next = sessions.join(KEY);
         assert!(!Arc::ptr_eq(&session, &next));
         next.add_reference(Ino(5), 1).unwrap();
@@ -420,7 +502,10 @@ mod tests {
         let (_, left) = sessions.leave((7, 0)).unwrap();
         assert_eq!(one_more.add_reference(Ino(5), 0), Err(ReferenceError::User), "what is handed over counts");
         drop(left);
-        one_more.add_reference(Ino(5), 0).unwrap();
+        let place = one_more.reserve().unwrap();
+        assert_eq!(one_more.user.0.load(Ordering::Relaxed), REFERENCES_PER_USER_MAX - REFERENCES_PER_SESSION_MAX + 1);
+        drop(place);
+        one_more.reserve().unwrap().take(Ino(5), 0, 0).unwrap();
         assert!(full[1].release(Ino(5), 3));
     }
 }

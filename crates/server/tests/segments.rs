@@ -63,7 +63,13 @@ impl Drop for Mapped {
     }
 }
 
-/// Where the server keeps such memory, while there is any.
+/// The memory that the server has.
+fn memory(running: &Running) -> Vec<PathBuf> {
+    let entries = homes(running).into_iter().flat_map(|home| std::fs::read_dir(home).unwrap());
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Where it keeps such memory from the first on.
 fn homes(running: &Running) -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let place = std::fs::metadata(running.dir.path().join("data/metadata")).unwrap();
@@ -75,8 +81,8 @@ fn homes(running: &Running) -> Vec<PathBuf> {
 /// Waits until the server has given all memory back.
 fn until_all_is_given_back(running: &Running) {
     let start = std::time::Instant::now();
-    while !homes(running).is_empty() {
-        assert!(start.elapsed().as_secs() < 60, "{:?}", homes(running));
+    while !memory(running).is_empty() {
+        assert!(start.elapsed().as_secs() < 60, "{:?}", memory(running));
         std::thread::yield_now();
     }
 }
@@ -482,7 +488,7 @@ fn nothing_is_lost_while_segments_begin_and_end() {
                     (0..30).for_each(|turn| put(turn % 10 == owner));
                     meet(2 * round + 2);
                     // Until the segment has ended.
-                    while !homes(running).is_empty() {
+                    while !memory(running).is_empty() {
                         put(false);
                     }
                 }

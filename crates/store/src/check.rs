@@ -121,7 +121,7 @@ impl Check<'_> {
         let config = &StoreConfig { server: found.server, ..config.clone() };
         let premises = Premises::enter_existing(config)?;
         let witness = Witness::open(&config.dir, &config.targets, false, &premises.secret.capability)?;
-        database::check(config, &witness)?;
+        database::check(config, &witness, false)?;
         let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
         let db = Database::open(config, space, witness)?;

@@ -41,6 +41,8 @@ pub struct StoreConfig {
     /// How this process comes to own the directories where others may take them over; nothing where only a lock says who has
     /// them.
     pub ownership: Option<Ownership>,
+    /// What tells this start of the host from its others, if it is not what the kernel says: tests cut the power of a disk only.
+    pub host_start: Option<String>,
 }
 
 /// One target: a directory on a local or mounted file system.
@@ -90,7 +92,15 @@ impl StoreConfig {
             direct: Vec::new(),
             bounds: Bounds::default(),
             ownership: None,
+            host_start: None,
         }
+    }
+
+    /// What tells this start of the host from its others; empty if that is not known.
+    pub(crate) fn host_start(&self) -> String {
+        let kernels =
+            || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        self.host_start.clone().unwrap_or_else(kernels)
     }
 
     /// What every change is checked against.

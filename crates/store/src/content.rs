@@ -6,6 +6,9 @@
 //! object is content of one object, whose place in the file that it is of nobody here knows.
 //!
 //! One word has the flags of both, so that a write looks at one.
+//!
+//! What is kept of each object is made when it is first needed: of files that are only looked at, and of spread ones, whose
+//! objects are elsewhere, memory has nothing that grows with their layout but a bit for each object.
 
 use crate::object::{ObjectPlace, ObjectsId};
 use crate::object_file::ObjectFile;
@@ -15,7 +18,7 @@ use isonomia_proto::fs::Layout;
 use isonomia_units::Ino;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The objects are gone, or are about to go: no more data operations.
 pub(crate) const RECLAIMED: u16 = 4;
@@ -61,7 +64,9 @@ pub(crate) struct Content {
     /// Objects that were created, a bit each.
     created: Box<[AtomicU8]>,
     /// Of each object.
-    pub sums: Box<[Sums]>,
+    sums: OnceLock<Box<[Sums]>>,
+    /// How often the host could not write bytes that were acknowledged.
+    lost_writes: AtomicU64,
     /// Written to since this was last cleared.
     pub written: AtomicBool,
 }
@@ -80,12 +85,16 @@ pub(crate) struct Loaded<'a> {
 /// The open object files, by index in the layout.
 pub(crate) struct Objects {
     pub id: ObjectsId,
-    pub open: Vec<Option<ObjectFile>>,
-    /// Which of them are known to have a directory entry on stable storage, if they exist.
-    pub entry_synced: Vec<bool>,
+    count: usize,
+    /// As long as one has to be for the last that is open.
+    open: Vec<Option<ObjectFile>>,
+    /// Which of them are known to have a directory entry on stable storage, if they exist; likewise.
+    entry_synced: Vec<bool>,
     /// They are known to have nothing beyond the end.
     pub is_trimmed: bool,
-    /// Of each of them: the size when what it had then was last brought to stable storage.
+    /// The size when what all of them had then was last brought to stable storage,
+    all_synced_size: u64,
+    /// and of each of them, if they differ.
     synced_sizes: Vec<u64>,
     /// How often the size was set.
     pub resizes: u64,
@@ -93,15 +102,60 @@ pub(crate) struct Objects {
 
 impl Objects {
     fn new(id: ObjectsId, count: usize, size: u64) -> Self {
-        let open = (0..count).map(|_| None).collect();
-        let synced_sizes = vec![size; count];
-        Self { id, open, entry_synced: vec![false; count], is_trimmed: false, synced_sizes, resizes: 0 }
+        Self {
+            id,
+            count,
+            open: Vec::new(),
+            entry_synced: Vec::new(),
+            is_trimmed: false,
+            all_synced_size: size,
+            synced_sizes: Vec::new(),
+            resizes: 0,
+        }
+    }
+
+    /// How many the layout has.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Object `index`, if it is open.
+    pub fn object(&self, index: usize) -> Option<&ObjectFile> {
+        self.open.get(index)?.as_ref()
+    }
+
+    /// Object `index` is open now.
+    pub fn put(&mut self, index: usize, object: ObjectFile) {
+        if self.open.len() <= index {
+            self.open.resize_with(index + 1, || None);
+        }
+        self.open[index] = Some(object);
+    }
+
+    pub fn close(&mut self, index: usize) {
+        self.open.get_mut(index).map(Option::take);
+    }
+
+    pub fn close_all(&mut self) {
+        self.open.clear();
+    }
+
+    /// Whether object `index`, if it exists, is known to have a directory entry on stable storage.
+    pub fn is_entry_synced(&self, index: usize) -> bool {
+        self.entry_synced.get(index) == Some(&true)
+    }
+
+    pub fn set_entry_synced(&mut self, index: usize, is_synced: bool) {
+        if self.entry_synced.len() <= index {
+            self.entry_synced.resize(index + 1, false);
+        }
+        self.entry_synced[index] = is_synced;
     }
 
     /// Takes other objects instead, none of which exists yet.
     pub fn become_those_of(&mut self, id: ObjectsId) {
         let resizes = self.resizes;
-        *self = Self { resizes, ..Self::new(id, self.open.len(), 0) };
+        *self = Self { resizes, ..Self::new(id, self.count, 0) };
     }
 
     /// The size was set to this.
@@ -112,17 +166,25 @@ impl Objects {
 
     /// Object `index` was brought to stable storage as it was, or newer, when the size was this.
     pub fn synced(&mut self, index: usize, size: u64) {
+        if self.count == 1 {
+            self.all_synced_size = self.all_synced_size.max(size);
+            return;
+        }
+        if self.synced_sizes.is_empty() {
+            self.synced_sizes = vec![self.all_synced_size; self.count];
+        }
         self.synced_sizes[index] = self.synced_sizes[index].max(size);
     }
 
     /// All of them were.
     pub fn all_synced(&mut self, size: u64) {
-        self.synced_sizes.fill(size);
+        self.synced_sizes = Vec::new();
+        self.all_synced_size = size;
     }
 
     /// Up to which size they are on stable storage.
     pub fn synced_size(&self) -> u64 {
-        self.synced_sizes.iter().copied().min().unwrap_or(0)
+        self.synced_sizes.iter().copied().min().unwrap_or(self.all_synced_size)
     }
 }
 
@@ -142,14 +204,37 @@ impl Content {
             space: Space::of(loaded.blocks),
             flags: AtomicU16::new(loaded.flags),
             created,
-            sums: (0..count).map(|_| Sums::default()).collect(),
+            sums: OnceLock::new(),
+            lost_writes: AtomicU64::new(0),
             written: AtomicBool::new(false),
         }
     }
 
     /// What nobody uses may leave memory if nothing is lost with it.
     pub fn is_evictable(content: &Arc<Self>) -> bool {
-        Arc::strong_count(content) == 1 && !content.has(LOST_WRITES) && !content.sums.iter().any(Sums::is_dirty)
+        Arc::strong_count(content) == 1 && !content.has(LOST_WRITES) && !content.has_dirty_sums()
+    }
+
+    /// The checksums of each object.
+    pub fn sums(&self) -> &[Sums] {
+        let count = self.layout.as_ref().map_or(0, |layout| layout.targets.len());
+        self.sums.get_or_init(|| (0..count).map(|_| Sums::default()).collect())
+    }
+
+    /// Whether there are checksums in memory that the sidecars do not have.
+    pub fn has_dirty_sums(&self) -> bool {
+        self.sums.get().is_some_and(|sums| sums.iter().any(Sums::is_dirty))
+    }
+
+    /// The host could not write bytes that were acknowledged. It tells of that once; all who have the file open are to hear it.
+    pub fn note_lost_writes(&self) {
+        self.lost_writes.fetch_add(1, AcqRel);
+        self.set(LOST_WRITES);
+    }
+
+    /// How often that was.
+    pub fn lost_writes(&self) -> u64 {
+        self.lost_writes.load(Acquire)
     }
 
     /// The inode that messages are to tell of: for a detached object the number in its name.
@@ -191,7 +276,7 @@ impl Content {
     /// The objects are others now, none of which was created. The caller owns [`Content::data`].
     pub fn forget_created(&self) {
         self.created.iter().for_each(|bits| bits.store(0, Release));
-        self.sums.iter().for_each(|sums| sums.lock().reset());
+        self.sums.get().into_iter().flatten().for_each(|sums| sums.lock().reset());
     }
 
     pub fn set_created(&self, index: usize) {
@@ -245,5 +330,37 @@ impl Content {
 
     pub fn own_data(&self) -> RwLockWriteGuard<'_, Objects> {
         self.data.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_units::TargetId;
+
+    #[test]
+    fn what_is_only_looked_at_takes_no_memory_for_each_target() {
+        let targets = (0..1000).map(TargetId).collect();
+        let layout = Arc::new(Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets, grows: false });
+        let id = ObjectsId { number: 7, generation: 1 };
+        let loaded = Loaded { objects: id, first_index: 0, size: 5, blocks: 0, flags: OBJECTS, created: &[1] };
+        let content = Arc::new(Content::new(Owner::File(7), Some(layout), &loaded));
+        assert!(Content::is_evictable(&content) && content.was_created(0) && !content.was_created(999));
+        let mut objects = content.own_data();
+        assert_eq!((objects.synced_size(), objects.count()), (5, 1000));
+        assert!(objects.object(999).is_none() && !objects.is_entry_synced(999));
+        objects.close(999);
+        objects.resized(9);
+        objects.become_those_of(ObjectsId { number: 8, generation: 1 });
+        assert_eq!(objects.open.capacity() + objects.entry_synced.capacity() + objects.synced_sizes.capacity(), 0);
+        drop(objects);
+        content.forget_created();
+        assert!(content.sums.get().is_none());
+        let mut objects = content.own_data();
+        (0..1000).for_each(|index| objects.synced(index, 8));
+        assert_eq!(objects.synced_size(), 8);
+        objects.set_entry_synced(3, true);
+        assert!(objects.is_entry_synced(3) && !objects.is_entry_synced(2) && !objects.is_entry_synced(4));
+        assert_eq!(content.sums().len(), 1000);
     }
 }

@@ -5,7 +5,7 @@
 //! lower bound: whatever makes a file shorter brings the new size to the database first.
 
 use crate::blocks::{BlockFault, Blocks, PIECE_BYTES, read_or_zero};
-use crate::content::{Content, LOST_WRITES, OBJECTS, Objects, RECLAIMED, UNSETTLED};
+use crate::content::{Content, OBJECTS, Objects, Owner, RECLAIMED, UNSETTLED};
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
 use crate::fence::Fence;
@@ -19,7 +19,7 @@ use crate::spread::Reserved;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
-use isonomia_units::{Ino, TargetId};
+use isonomia_units::Ino;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
@@ -114,15 +114,17 @@ impl Store {
             let run = at.run.min((len - done) as u64) as usize;
             let part = sink.part(done..done + run);
             let read = match self.checked_blocks(content, layout, objects, at.index)? {
+                // Its checksums tell, if they can be believed, what of it was never written.
+                found if is_lost(content, objects, at.index) && found.as_ref().is_none_or(|b| b.place.is_suspect) => {
+                    Err(BlockFault::Damaged { offset: at.offset, what: "missing" })
+                }
                 Some(blocks) => {
                     if may_wait && run > PIECE_BYTES && !self.is_volatile() {
                         blocks.fetch(at.offset, run as u64);
                     }
                     Blocks { may_wait, ..blocks }.read(at.offset, part)
                 }
-                None => {
-                    read_or_zero(objects.open[at.index].as_ref(), at.offset, part, may_wait).map_err(BlockFault::Host)
-                }
+                None => read_or_zero(objects.object(at.index), at.offset, part, may_wait).map_err(BlockFault::Host),
             };
             read.map_err(|fault| ReadFault::Block(at.index, fault))?;
             done += run;
@@ -234,99 +236,18 @@ impl Store {
         self.attr(&inode)
     }
 
-    /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
-    /// storage, unless it is a spread one: [`Store::fsync_target`] of every target, and [`Store::fsync_attributes`].
-    pub fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
-        if inode.has(SPREAD) {
-            return Err(StoreError::Spread);
-        }
-        for target in inode.layout.iter().flat_map(|layout| &layout.targets) {
-            self.fsync_target(ino, Some(*target))?;
-        }
-        self.fsync_attributes(ino, data_only)
-    }
-
-    /// Puts what lies on `target` of the file's bytes on stable storage. [`StoreError::Stale`] if that is not one of the
-    /// file's targets, or if there are some and none is named.
-    pub fn fsync_target(&self, ino: Ino, target: Option<TargetId>) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
-        let (layout, target) = match (inode.layout.as_ref(), target) {
-            (None, None) => return Ok(()),
-            // Its objects are synced where they are.
-            (Some(_), None) if inode.has(SPREAD) => return Ok(()),
-            (Some(layout), Some(target)) if layout.targets.contains(&target) => (layout, target),
-            _ => return Err(StoreError::Stale),
-        };
-        if inode.has(SPREAD) {
-            return Err(StoreError::Spread);
-        }
-        for index in (0..layout.targets.len()).filter(|index| layout.targets[*index] == target) {
-            self.check_objects(&inode, layout, &mut inode.own_data())?;
-            self.sync_bytes(&inode.content, layout, index)?;
-        }
-        Ok(())
-    }
-
-    /// Puts the bytes of one object on stable storage.
-    pub(crate) fn sync_bytes(&self, content: &Arc<Content>, layout: &Layout, index: usize) -> Result<(), StoreError> {
-        let (place, size, resizes, object) = {
-            let mut objects = content.own_data();
-            self.targets.open_object(content, layout, &mut objects, index, false)?;
-            // A descriptor of its own: writers go on while the disk works.
-            let object = objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
-            (content.place(objects.id, layout, index), content.size(), objects.resizes, object)
-        };
-        if let Some(fd) = object {
-            let synced = fd.and_then(rustix::fs::fdatasync);
-            synced.map_err(|e| self.object_error(place, e))?;
-        }
-        // Whoever had it written back before has taken what the host had to say.
-        if content.clear(LOST_WRITES) {
-            return Err(self.object_error(place, Errno::IO));
-        }
-        let mut objects = content.own_data();
-        if objects.resizes == resizes {
-            objects.synced(index, size);
-        }
-        Ok(())
-    }
-
-    /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
-    /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
-    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
-    /// size is on stable storage then, and a dirty record may stay.
-    pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
-        if let Some(layout) = &inode.layout {
-            let is_done = {
-                let mut objects = inode.own_data();
-                self.targets.sync_entries(&inode.content, layout, &mut objects)?;
-                data_only && inode.is_size_synced() && self.synced_size(&inode, &objects) >= inode.size()
-            };
-            if is_done {
-                return Ok(());
-            }
-            self.flush_inode(&inode)?;
-        }
-        let records = inode.records();
-        self.db.sync(data_only)?;
-        inode.note_synced(records);
-        Ok(())
-    }
-
     /// Brings everything to stable storage and ends; what needs no recovery at the next open. [`StoreError::Busy`], and
     /// recovery, if a file that has lost a writer cannot be cut.
     pub fn close(&self) -> Result<(), StoreError> {
         let cuts = self.cut_loose(usize::MAX);
-        self.flush_dirty()?;
+        let flushed = self.flush_dirty();
         while self.remove_unused()? > 0 {}
         self.settle_all()?;
         // Who opens it next takes sizes from the database, and looks for nothing that was to be removed.
         if !self.is_volatile() {
             self.targets.sync_all()?;
         }
-        self.flush_all()?;
+        self.flush_all().and(flushed)?;
         cuts?;
         // After an unclean stop all files are loose, so those are that could not be cut.
         if !self.loose().is_empty() {
@@ -438,7 +359,7 @@ impl Store {
             let at = spot(layout, offset + done as u64);
             let run = at.run.min((source.len() - done) as u64) as usize;
             let part = source.part(done..done + run);
-            let file = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
+            let file = objects.object(at.index).ok_or(StoreError::Stale)?;
             if self.emergency_space.is_spent()
                 && !is_allocated(file, at.offset, run as u64)
                 && let Err(full) = self.admit()
@@ -512,7 +433,7 @@ impl Store {
         if !inode.set(RECLAIMED) {
             return Ok(());
         }
-        objects.open.iter_mut().for_each(|object| drop(object.take()));
+        objects.close_all();
         let id = objects.id;
         drop(objects);
         let unused = inode.layout.as_ref().filter(|_| inode.has(OBJECTS));
@@ -540,6 +461,12 @@ impl Store {
     }
 }
 
+/// Whether an object of a file was created and is not there, though it was looked for: see [`crate::recovery`]. What is known of
+/// detached ones is older.
+pub(crate) fn is_lost(content: &Content, objects: &Objects, index: usize) -> bool {
+    objects.object(index).is_none() && content.was_created(index) && matches!(content.owner, Owner::File(_))
+}
+
 pub(crate) fn check_end(offset: u64, len: u64) -> Result<u64, StoreError> {
     offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(StoreError::FileTooLarge)
 }
@@ -554,9 +481,9 @@ fn indices(layout: &Layout, offset: u64, len: u64) -> impl Iterator<Item = usize
 }
 
 fn range_is_open(layout: &Layout, objects: &Objects, offset: u64, len: u64) -> bool {
-    match &objects.open[..] {
-        [only] => only.is_some(),
-        all => indices(layout, offset, len).all(|index| all[index].is_some()),
+    match &layout.targets[..] {
+        [_] => objects.object(0).is_some(),
+        _ => indices(layout, offset, len).all(|index| objects.object(index).is_some()),
     }
 }
 

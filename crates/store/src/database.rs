@@ -11,6 +11,7 @@
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
 //! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
 //! | `numbers` | `loose` | empty, and there since the first unclean stop, or spread file that came with a volume: `spread` |
+//! | `numbers` | `start` | text that tells the start of the host at which the store was last opened from others: [`crate::recovery`] |
 //! | `numbers` | `synced` | number of the last sync (8, little-endian), and its seal (8): [`crate::witness`] |
 //! | `unsettled` | inode (8), or place of a detached object (16) | empty: checksums of the objects may be older than the objects ([`crate::settle`]) |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the volume) that was never reserved (8, little-endian) |
@@ -50,6 +51,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const CLOSED: &str = "closed";
 const LOOSE: &str = "loose";
+const START: &str = "start";
 /// No key of any other table is like this one, so it can be told in the journal where that is whole.
 const SYNCED: &str = "synced";
 
@@ -117,8 +119,7 @@ impl Database {
             None => 0,
         };
         if number < witness.number() {
-            let what = format!("ends at sync {number}, and {} were done", witness.number());
-            return Err(OpenError::damaged(&dir, what));
+            return Err(OpenError::damaged(&dir, lacks_syncs(number, &witness)));
         }
         Ok(Self {
             engine,
@@ -205,13 +206,27 @@ impl Database {
         self.witness.keep().map_err(|e| StoreError::host(Path::new(witness::NAME), e))
     }
 
-    /// Whether the last stop was a clean one. Says so no more, on stable storage.
-    pub fn reopen(&self) -> Result<bool, StoreError> {
+    /// The same for a store that is new: that it was used may be noted only if that of a sync is.
+    pub fn keep_first_witness(&self) -> Result<(), StoreError> {
+        self.keep_witness()?;
+        if self.witness.number() == 0 {
+            return Err(StoreError::host(Path::new(witness::NAME), rustix::io::Errno::IO));
+        }
+        Ok(())
+    }
+
+    /// Whether the last stop was a clean one, and whether the host was started anew since the store was opened before, as
+    /// `host_start` tells or leaves open. Says on stable storage that it is open, and at which start.
+    pub fn reopen(&self, host_start: &str) -> Result<(bool, bool), StoreError> {
         let was_closed = self.engine.get(Table::Numbers, CLOSED)?.is_some();
         self.is_closed.store(was_closed, Relaxed);
-        self.change().commit()?;
+        let before = self.engine.get(Table::Numbers, START)?;
+        let is_same = !host_start.is_empty() && before.is_some_and(|before| *before == *host_start.as_bytes());
+        let mut change = self.change();
+        change.put(Table::Numbers, START, host_start);
+        change.commit()?;
         self.sync(true)?;
-        Ok(was_closed)
+        Ok((was_closed, !is_same))
     }
 
     /// Puts everything on stable storage, and with it that this is a clean stop, unless a change follows.
@@ -426,6 +441,10 @@ impl Database {
     }
 }
 
+fn lacks_syncs(number: u64, witness: &Witness) -> String {
+    format!("ends at sync {number}, and {} were done", witness.number())
+}
+
 fn xattr_key(ino: u64, name: &[u8]) -> Vec<u8> {
     [&ino.to_be_bytes(), name].concat()
 }
@@ -445,6 +464,11 @@ impl Change<'_> {
 
     pub fn put_record(&mut self, ino: u64, record: &Record) {
         self.put(Table::Inodes, ino.to_be_bytes(), record.encode());
+    }
+
+    #[cfg(test)]
+    pub fn spoil_record(&mut self, ino: u64) {
+        self.put(Table::Inodes, ino.to_be_bytes(), b"?");
     }
 
     pub fn remove_record(&mut self, ino: u64) {

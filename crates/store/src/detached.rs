@@ -230,7 +230,7 @@ impl Store {
         let object = self.detached(place)?;
         let content = &object.content;
         let Ok(objects) = content.data.try_read() else { return Ok(Cached::WouldWait) };
-        if objects.open[0].is_none() || !objects.is_trimmed {
+        if objects.object(0).is_none() || !objects.is_trimmed {
             return Ok(Cached::WouldWait);
         }
         match self.read_objects(content, object.layout(), &objects, offset, sink.into(), false) {
@@ -288,7 +288,7 @@ impl Store {
         if content.has(RECLAIMED) {
             return Err(StoreError::Stale);
         }
-        self.sync_bytes(content, layout, 0)?;
+        self.sync_bytes(content, layout, 0, &mut None)?;
         self.targets.sync_entries(content, layout, &mut content.own_data())?;
         if !content.is_record_synced() && object.record() != DetachedRecord::default() {
             let records = content.records();
@@ -375,7 +375,7 @@ impl Store {
         }
         let objects = content.share_data();
         let keeps_sums = self.protection.is_on || !content.has(SUMS);
-        let is_ready = objects.open[0].is_some() || !is_written && !content.has(OBJECTS);
+        let is_ready = objects.object(0).is_some() || !is_written && !content.has(OBJECTS);
         if objects.is_trimmed && is_ready && (keeps_sums || !is_written) && !content.has(RECLAIMED) {
             return Ok(objects);
         }
@@ -413,7 +413,7 @@ impl Store {
     fn find_end(&self, object: &Detached, objects: &mut Objects) -> Result<(), StoreError> {
         let (content, layout) = (&object.content, object.layout());
         self.targets.open_object(content, layout, objects, 0, false)?;
-        let size = match &objects.open[0] {
+        let size = match objects.object(0) {
             Some(fd) => rustix::fs::fstat(fd).map_err(|e| self.object_error(object.place, e))?.st_size as u64,
             None => 0,
         };
@@ -422,7 +422,7 @@ impl Store {
             Some(blocks) if !blocks.place.is_suspect && blocks.is_short().map_err(fail)? => match blocks.count() {
                 Ok(count) => count * BLOCK_BYTES as u64,
                 // Nobody knows how long it was, but that it was.
-                Err(BlockFault::Damaged { .. }) if objects.open[0].is_none() => FILE_SIZE_MAX,
+                Err(BlockFault::Damaged { .. }) if objects.object(0).is_none() => FILE_SIZE_MAX,
                 Err(BlockFault::Damaged { .. }) => size,
                 Err(fault) => return Err(fail(fault)),
             },

@@ -1,39 +1,127 @@
 //! The locks (`flock`) of the directories of a store, in files that hold the process id of whoever has them.
+//!
+//! The files are closed to other users. But one may have been open to them once, and whoever opened it then can lock it still,
+//! and for as long as he likes. His lock counts for nothing: another file takes the place of that one, closed from the first
+//! moment on. Servers of the owner's exclude each other all the same, also those of earlier versions, which know only the one
+//! file: who puts another one in its place holds that, and afterwards has looked whether the lock that was in the way is a
+//! stranger's still. It does so alone, under a lock on a third file ([`TURN`]), which is never believed to be a stranger's.
 
 use crate::OpenError;
-use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The file that is locked by whoever replaces another one.
+pub(crate) const TURN: &str = "lock.turn";
 const TRIES: u32 = 20;
 const TRIED_EVERY: Duration = Duration::from_millis(5);
 
 /// Locks the file `name` in `dir`; it is created if there is none.
 pub(crate) fn take(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
-    let path = dir.join(name);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|e| OpenError::io(&path, e))?;
-    match try_lock(&fd) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
-            let users = [0, rustix::process::geteuid().as_raw(), owner(dir)?];
-            return Err(match holder(&fd).filter(|(_, uid)| !users.contains(uid)) {
-                Some((pid, uid)) => OpenError::Locked { path, pid, uid },
-                None => OpenError::InUse { dir: dir.to_owned(), pid },
-            });
-        }
-        Err(e) => return Err(OpenError::io(&path, e)),
+    let fd = open(&dir.join(name), OFlags::empty())?;
+    if lock(dir, name, &fd)? {
+        return note_own(dir, name, fd);
     }
+    let turn_path = dir.join(TURN);
+    let turn = open(&turn_path, OFlags::NOFOLLOW)?;
+    let found = rustix::fs::fstat(&turn).map_err(|e| OpenError::io(&turn_path, e))?;
+    if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o077 != 0 {
+        return Err(OpenError::damaged(&turn_path, "is another user's, or open to others"));
+    }
+    match try_lock(&turn) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(in_use(dir, name)),
+        Err(e) => return Err(OpenError::io(&turn_path, e)),
+    }
+    // Somebody else may have been there before.
+    let old = open(&dir.join(name), OFlags::empty())?;
+    if lock(dir, name, &old)? {
+        return note_own(dir, name, old);
+    }
+    let (fd, fresh) = make(dir, name)?;
+    let path = dir.join(name);
+    let is_exchanged = exchange(&fresh, &path).or_else(|e| match e {
+        // A file system without.
+        Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => rustix::fs::rename(&fresh, &path).map(|()| false),
+        e => Err(e),
+    });
+    let is_exchanged = is_exchanged.map_err(|e| OpenError::io(&path, e))?;
+    // A server of an earlier version may have opened the old file, and gets its lock if the stranger lets go of it now. It tries for
+    // as long as this does.
+    match lock(dir, name, &old) {
+        Ok(true) => std::thread::sleep(TRIED_EVERY * TRIES),
+        Ok(false) => {}
+        Err(error) => {
+            if is_exchanged {
+                exchange(&fresh, &path).map_err(|e| OpenError::io(&path, e))?;
+                rustix::fs::unlink(&fresh).map_err(|e| OpenError::io(&fresh, e))?;
+            }
+            return Err(error);
+        }
+    }
+    if is_exchanged {
+        rustix::fs::unlink(&fresh).map_err(|e| OpenError::io(&fresh, e))?;
+    }
+    Ok(fd)
+}
+
+/// True where it could be done.
+fn exchange(one: &Path, other: &Path) -> Result<bool, Errno> {
+    let cwd = rustix::fs::CWD;
+    rustix::fs::renameat_with(cwd, one, cwd, other, RenameFlags::EXCHANGE).map(|()| true)
+}
+
+/// Locks a file; false if a stranger has it locked.
+fn lock(dir: &Path, name: &str, fd: &OwnedFd) -> Result<bool, OpenError> {
+    match try_lock(fd) {
+        Ok(()) => return Ok(true),
+        Err(Errno::WOULDBLOCK) => {}
+        Err(e) => return Err(OpenError::io(&dir.join(name), e)),
+    }
+    let users = [0, rustix::process::geteuid().as_raw(), owner(dir)?];
+    match holder(fd).filter(|(_, uid)| !users.contains(uid)) {
+        Some((pid, uid)) => {
+            let path = dir.join(name);
+            tracing::warn!(path = %path.display(), pid, uid, "another user has locked it, which counts for nothing");
+            Ok(false)
+        }
+        None => Err(in_use(dir, name)),
+    }
+}
+
+fn in_use(dir: &Path, name: &str) -> OpenError {
+    let pid = fs::read_to_string(dir.join(name)).unwrap_or_default().trim().to_owned();
+    OpenError::InUse { dir: dir.to_owned(), pid }
+}
+
+fn open(path: &Path, more: OFlags) -> Result<OwnedFd, OpenError> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | more;
+    rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)).map_err(|e| OpenError::io(path, e))
+}
+
+/// Who has the lock says so.
+fn note_own(dir: &Path, name: &str, fd: OwnedFd) -> Result<OwnedFd, OpenError> {
     let mut file = File::from(fd);
     let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    written.map_err(|e| OpenError::io(&path, e))?;
+    written.map_err(|e| OpenError::io(&dir.join(name), e))?;
     Ok(file.into())
+}
+
+/// A file that only this process has ever opened, and has locked, to be put in the place of `name`.
+fn make(dir: &Path, name: &str) -> Result<(OwnedFd, PathBuf), OpenError> {
+    let fresh = dir.join(format!("{name}.{}", std::process::id()));
+    match fs::remove_file(&fresh) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(OpenError::io(&fresh, e)),
+        _ => {}
+    }
+    let fd = open(&fresh, OFlags::EXCL)?;
+    try_lock(&fd).map_err(|e| OpenError::io(&fresh, e))?;
+    Ok((note_own(dir, name, fd)?, fresh))
 }
 
 /// The user whom the directory belongs to.
@@ -41,13 +129,12 @@ fn owner(dir: &Path) -> Result<u32, OpenError> {
     Ok(fs::metadata(dir).map_err(|e| OpenError::io(dir, e))?.uid())
 }
 
-/// Locks it, or with `replace` another file that takes its place if somebody has locked it; whether that was so.
-pub(crate) fn take_or_replace(dir: &Path, name: &str, replace: bool) -> Result<(OwnedFd, bool), OpenError> {
+/// Locks it, or `by_force` another file that takes its place if somebody has locked it; whether that was so.
+pub(crate) fn take_or_replace(dir: &Path, name: &str, by_force: bool) -> Result<(OwnedFd, bool), OpenError> {
     match take(dir, name) {
-        Err(OpenError::InUse { .. } | OpenError::Locked { .. }) if replace => {
-            let fresh = format!("{name}.{}", std::process::id());
-            let fd = take(dir, &fresh)?;
-            fs::rename(dir.join(&fresh), dir.join(name)).map_err(|e| OpenError::io(&dir.join(name), e))?;
+        Err(OpenError::InUse { .. }) if by_force => {
+            let (fd, fresh) = make(dir, name)?;
+            fs::rename(&fresh, dir.join(name)).map_err(|e| OpenError::io(&dir.join(name), e))?;
             Ok((fd, true))
         }
         locked => Ok((locked?, false)),

@@ -47,19 +47,32 @@ impl DirtyInodes {
     }
 }
 
+/// What the last one says that fails; one that does keeps none of the others.
+fn all_of(each: impl Iterator<Item = Result<(), StoreError>>) -> Result<(), StoreError> {
+    let mut outcome = Ok(());
+    for one in each {
+        if one.is_err() {
+            outcome = one;
+        }
+    }
+    outcome
+}
+
 impl Store {
-    /// Brings times of all written files to the database, and sizes as far as their bytes are on stable storage.
+    /// Brings times of all written files to the database, and sizes as far as their bytes are on stable storage. One that
+    /// fails keeps none of the others.
     pub fn flush_dirty(&self) -> Result<(), StoreError> {
         let written: Vec<u64> = self.dirty_inodes().written.iter().copied().collect();
-        written.into_iter().try_for_each(|ino| self.flush_dirty_inode(ino, |_, _| {}))
+        let flushed = written.into_iter().map(|ino| self.flush_dirty_inode(ino, |_, _| {}));
+        all_of(flushed)
     }
 
     /// The same, with all of their sizes, when everything was synced and nobody writes any more.
     pub(crate) fn flush_all(&self) -> Result<(), StoreError> {
         let dirty: Vec<u64> = self.dirty_inodes().all().collect();
-        dirty
-            .into_iter()
-            .try_for_each(|ino| self.flush_dirty_inode(ino, |inode, objects| objects.all_synced(inode.size())))
+        let flushed =
+            dirty.into_iter().map(|ino| self.flush_dirty_inode(ino, |inode, objects| objects.all_synced(inode.size())));
+        all_of(flushed)
     }
 
     fn flush_dirty_inode(&self, ino: u64, before: impl Fn(&Inode, &mut Objects)) -> Result<(), StoreError> {

@@ -15,7 +15,7 @@ pub(crate) fn random_number(dir: &Path) -> Result<u64, OpenError> {
 }
 
 /// Fills `bytes` from the kernel's random numbers.
-pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
@@ -28,7 +28,7 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
 }
 
 /// Writes a small file so that after a crash it has either its old or its new content.
-pub(crate) fn write(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
+pub fn write(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
     let path = dir.join(format!("{name}.new"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|e| OpenError::io(&path, e))?;

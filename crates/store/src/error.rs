@@ -217,16 +217,6 @@ pub enum OpenError {
         /// What the lock file says of its holder.
         pid: String,
     },
-    /// A process of another user has the lock of the directory, which was open to him when he took it.
-    #[error("{} is locked by process {pid} of user {uid}, who may run no server here: end that process", path.display())]
-    Locked {
-        /// The lock's file.
-        path: PathBuf,
-        /// The process that took it.
-        pid: u32,
-        /// Its user.
-        uid: u32,
-    },
     /// A process of another host had the directory, and did not give it up.
     #[error(
         "process {pid} on host {host} has {} and did not give it up: if it is to be replaced, start with --take-over",

@@ -1,9 +1,10 @@
 //! Extents: where ranges of a file lie on a target, for an engine that brings pages of it to the device, or from there.
 //!
 //! An extent has a descriptor of its own, so that who waits for it keeps nobody from the file. Errors of write-back are
-//! remembered with the content ([`LOST_WRITES`]): the host tells of each once, and whoever asks for an `fsync` next must hear it.
+//! remembered with the content ([`Content::note_lost_writes`]): the host tells of each once, and whoever asks for an `fsync` next
+//! must hear it.
 
-use crate::content::{Content, LOST_WRITES};
+use crate::content::Content;
 use crate::object::{ObjectPlace, object_size};
 use crate::{Store, StoreError};
 use isonomia_units::{Ino, TargetId};
@@ -90,7 +91,7 @@ impl Extent {
                 // A file system without: it writes at its own pace.
                 Errno::NOSYS | Errno::INVAL | Errno::SPIPE => return Ok(()),
                 errno => {
-                    self.content.set(LOST_WRITES);
+                    self.content.note_lost_writes();
                     return Err(StoreError::host(&self.path, errno));
                 }
             }

@@ -94,6 +94,7 @@ mod engine;
 mod error;
 mod extent;
 mod fence;
+mod fsync;
 mod group_commit;
 mod inode;
 pub mod journal;
@@ -136,6 +137,7 @@ pub use config::{
 pub use data::Cached;
 pub use detached::{ObjectStat, ObjectWritten};
 pub use directories::first_there;
+pub use durable::{fill_random, write as write_durably};
 pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use extent::Extent;

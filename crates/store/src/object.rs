@@ -114,7 +114,7 @@ impl Targets {
         index: usize,
         create: bool,
     ) -> Result<(), StoreError> {
-        if objects.open[index].is_some() || (!create && !content.has(OBJECTS)) {
+        if objects.object(index).is_some() || (!create && !content.has(OBJECTS)) {
             return Ok(());
         }
         let place = content.place(objects.id, layout, index);
@@ -144,13 +144,13 @@ impl Targets {
                     // One that was lost keeps its checksums: what was in it is not to become a hole.
                     if !content.was_created(index) {
                         if content.has(SUMS) {
-                            content.sums[index].lock().start_anew();
+                            content.sums()[index].lock().start_anew();
                         }
                         content.set_created(index);
                     }
                     content.set(OBJECTS);
                     content.note_unrecorded();
-                    objects.entry_synced[index] = false;
+                    objects.set_entry_synced(index, false);
                 }
                 fd
             }
@@ -158,7 +158,7 @@ impl Targets {
         };
         let pages = fd.map_err(fail)?;
         let direct = if target.is_direct { Some(open(OFlags::DIRECT).map_err(fail)?) } else { None };
-        objects.open[index] = Some(ObjectFile::new(pages, direct, self.fence.clone()));
+        objects.put(index, ObjectFile::new(pages, direct, self.fence.clone()));
         self.open.admit(content, index);
         Ok(())
     }
@@ -166,9 +166,9 @@ impl Targets {
     /// Syncs the directories of the objects whose entries may not have been since they were created.
     pub fn sync_entries(&self, content: &Content, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
-            if !objects.entry_synced[index] && content.has(OBJECTS) {
+            if !objects.is_entry_synced(index) && content.has(OBJECTS) {
                 self.sync_directory(content.place(objects.id, layout, index))?;
-                objects.entry_synced[index] = true;
+                objects.set_entry_synced(index, true);
             }
         }
         Ok(())
@@ -499,7 +499,7 @@ impl OpenObjects {
             }
             // Objects that somebody uses are not closed: those of the caller, whose lock it has, and those of other threads.
             match content.data.try_write() {
-                Ok(mut objects) => drop(objects.open[index].take()),
+                Ok(mut objects) => objects.close(index),
                 Err(_) => ring.push_back((weak, index)),
             }
         }

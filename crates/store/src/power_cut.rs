@@ -53,6 +53,8 @@ impl Machine {
         let mut config = StoreConfig::new(dir.path().join("store"), ServerId(0), (0..targets).map(target).collect());
         config.default_layout.stripe_bytes = 4096;
         config.default_layout.stripe_count = usize::from(targets);
+        // The host goes on.
+        config.host_start = Some(String::new());
         let mut machine = Self { dir, config, store: None };
         machine.start();
         machine

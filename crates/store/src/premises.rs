@@ -32,8 +32,9 @@ use std::path::{Path, PathBuf};
 pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
 /// What a store's directory has in it, besides files that are being written.
-const OURS: [&str; 10] = [
+const OURS: [&str; 13] = [
     "lock",
+    directory_lock::TURN,
     IDENTITY,
     "identity.new",
     secret::NAME,
@@ -42,11 +43,15 @@ const OURS: [&str; 10] = [
     "reserve",
     owner::NAME,
     "owner.new",
+    // What the server calls the memory of mapped files by.
+    "mapped",
+    "mapped.new",
     owner::START_OVER,
 ];
 /// What a target has in it.
-const OURS_IN_TARGET: [&str; 8] = [
+const OURS_IN_TARGET: [&str; 9] = [
     "target.lock",
+    directory_lock::TURN,
     "target.identity",
     "target.identity.new",
     witness::NAME_IN_TARGET,

@@ -106,14 +106,14 @@ impl Store {
         if !self.protection.is_on || flags & SUMS == 0 || !content.was_created(index) {
             return Ok(None);
         }
-        let sums = &content.sums[index];
+        let sums = &content.sums()[index];
         if sums.is_to_be_listed() {
             self.protection.list(content, index);
         }
         let place = content.place(objects.id, layout, index);
         let dir = self.targets.directory(place)?;
         Ok(Some(Blocks {
-            object: objects.open[index].as_ref(),
+            object: objects.object(index),
             sums,
             place: Place { dir, object: place.object, is_suspect: flags & SUSPECT != 0, fence: &self.targets.fence },
             watch: &self.protection.watch,
@@ -181,7 +181,7 @@ impl Store {
             let next = self.protection.loaded.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some((weak, index)) = next else { return };
             let Some(content) = weak.upgrade() else { continue };
-            let is_gone = !content.sums[index].is_recent() && self.give_back(&content, index);
+            let is_gone = !content.sums()[index].is_recent() && self.give_back(&content, index);
             if !is_gone {
                 self.protection.loaded.lock().unwrap_or_else(PoisonError::into_inner).push_back((weak, index));
             }

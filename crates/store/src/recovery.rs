@@ -7,8 +7,31 @@
 //!   last, and its objects are to be cut to that ([`crate::spread`]).
 //! * Files without a name that were still open, or whose removal was under way, stand in `orphans` and `nameless`: their
 //!   objects and extended attributes are removed.
-//! * Objects that no file refers to, and that are not detached, are removed: those of files whose creation a power cut undid.
+//! * Objects that no file refers to, and that are not detached, are removed: those of files whose creation a power cut undid. Not
+//!   while a record cannot be read: its objects are known to nobody else.
 //! * Detached objects are kept. One that was being cut is cut once more before it is used ([`crate::detached`]).
+//!
+//! A record that cannot be read keeps nothing else from being recovered; its file cannot be opened, and `check` tells of it.
+//!
+//! # Objects that are missing
+//! A record says which of a file's objects were created. One that is not there reads as an error, whether the file has checksums
+//! or not: what was in it is lost. But of a file that was being written (it has a dirty record, or is unsettled) the record may
+//! have come to stable storage, and the object's entry in its directory not: no `fsync` of it ever ended, and as on any file
+//! system what was written is not there. So after a power cut such an object counts as never created, and reads as a hole.
+//!
+//! Whether there was one the host tells: its kernel still has everything that the process before this one did if it was not
+//! started since ([`Database::reopen`]). Then the server was killed, no entry of a directory can be missing, and a missing object was
+//! removed by somebody: it stays created. No stop turns good bytes into an error that way, whatever it was:
+//! * *Killed*: an object's file exists before a record can say so, and is removed after the record was changed.
+//! * *The host lost power, or its start is not known*: objects of files that were being written count as never created. Those of
+//!   others were synced with their entries before the dirty record and the entry of `unsettled` went. Without checksums there are no
+//!   such entries, and a file whose size was set before it was written has no dirty record once its times are stored: of that,
+//!   if it was never synced, an object that is missing reads as an error, and can be written again.
+//! * *The targets' storage failed and the host went on*, or somebody mounted them anew: objects that are missing then were not
+//!   synced, or are lost, and an error for what is in no object takes nobody's good bytes.
+//!
+//! How long an object was is not judged so: checksums are written back later than blocks are, and a file that was cut and has
+//! grown again may have an older count of them. One that ends too early reads as zeros, if it was being written.
 
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
@@ -50,7 +73,7 @@ impl Store {
         directories::check(config)?;
         let mut premises = Premises::enter(config)?;
         let witness = Witness::open(&config.dir, &config.targets, premises.is_new, &premises.secret.capability)?;
-        database::check(config, &witness)?;
+        database::check(config, &witness, premises.is_new)?;
         let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
@@ -66,15 +89,16 @@ impl Store {
             create_root(&db, config, premises.generation, now).map_err(fail)?;
         }
         let unsettled = db.unsettled().map_err(fail)?;
-        let was_closed = db.reopen().map_err(fail)?;
+        let (was_closed, may_be_undone) = db.reopen(&config.host_start()).map_err(fail)?;
         let mut cut_at_start = Cuts::new();
         if has_root && !was_closed {
-            cut_at_start = recover(&db, &targets, config, &unsettled).map_err(fail)?;
+            cut_at_start = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
         }
         let protection = Protection::new(config.checksums, config.bounds.sums_bytes);
         suspect(&db, &protection, &unsettled).map_err(fail)?;
         db.keep_witness().map_err(fail)?;
         if premises.is_new {
+            db.keep_first_witness().map_err(fail)?;
             premises.note_ready(&config.dir)?;
         }
         if space.admit().is_err() {
@@ -124,13 +148,22 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
     db.sync(false)
 }
 
-/// Does what a stop left undone. A stop on the way leaves less of the same. Tells which spread files are to be cut to the size that they
-/// have, with the numbers of those cuts.
-fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[Owner]) -> Result<Cuts, StoreError> {
+/// Does what a stop left undone; with `may_be_undone` also of what was done before it without a sync. A stop on the way leaves
+/// less of the same. Tells which spread files are to be cut to the size that they have, with the numbers of those cuts.
+fn recover(
+    db: &Database,
+    targets: &Targets,
+    config: &StoreConfig,
+    unsettled: &[Owner],
+    may_be_undone: bool,
+) -> Result<Cuts, StoreError> {
     // After a kill of the server sizes are those of what the host has in memory: before the database has them for good,
     // storage must have the bytes.
     targets.sync_all()?;
-    let (resized, cuts) = recover_dirty(db, targets, unsettled)?;
+    let (resized, cuts) = recover_dirty(db, targets, unsettled, may_be_undone)?;
+    if may_be_undone {
+        forget_missing(db, targets, unsettled)?;
+    }
     let removed = remove_orphans(db, targets)?;
     let unknown = remove_unknown(db, targets)?;
     let mut change = db.change();
@@ -160,12 +193,18 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     Ok(orphans.len())
 }
 
-fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Result<(usize, Cuts), StoreError> {
+fn recover_dirty(
+    db: &Database,
+    targets: &Targets,
+    unsettled: &[Owner],
+    may_be_undone: bool,
+) -> Result<(usize, Cuts), StoreError> {
     let mut begun = Cuts::new();
     let dirty = db.dirty_records()?;
     for (ino, dirty_record) in &dirty {
         let mut change = db.change();
-        if let Some(mut record) = db.record(*ino)?
+        let Some(record) = legible(db, *ino)? else { continue };
+        if let Some(mut record) = record.clone()
             && let Some(cuts) = record.spread
         {
             if let DirtyRecord::Told(size) = dirty_record {
@@ -176,19 +215,71 @@ fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Resul
             change.put_cut(*ino, cuts + 1);
             begun.insert(*ino, cuts + 1);
             change.put_record(*ino, &record);
-        } else if let Some(mut record) = db.record(*ino)? {
+        } else if let Some(mut record) = record {
             if let (DirtyRecord::Cut, Body::Regular(layout)) = (dirty_record, &record.body) {
                 targets.trim(record.objects, layout, record.size)?;
             }
             // The first objects of a file that was being written for the first time had checksums.
             record.has_sums |= !record.has_objects && unsettled.binary_search(&Owner::File(*ino)).is_ok();
             take_from_objects(&mut record, targets, *dirty_record == DirtyRecord::Flushed)?;
+            if may_be_undone {
+                forget_missing_of(&mut record, targets)?;
+            }
             change.put_record(*ino, &record);
         }
         change.remove_dirty_record(*ino);
         change.commit()?;
     }
     Ok((dirty.len(), begun))
+}
+
+/// What is known of an inode, if that can be read.
+fn legible(db: &Database, ino: u64) -> Result<Option<Option<Record>>, StoreError> {
+    match db.record(ino) {
+        Ok(record) => Ok(Some(record)),
+        Err(StoreError::Damaged(_)) => {
+            tracing::error!(ino, "the record of a file that was being written cannot be read");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes objects that a power cut undid for ones that were never created, of files that were being written.
+fn forget_missing(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Result<(), StoreError> {
+    for owner in unsettled {
+        if let Owner::File(ino) = owner
+            && let Some(Some(mut record)) = legible(db, *ino)?
+            && record.spread.is_none()
+            && forget_missing_of(&mut record, targets)?
+        {
+            let mut change = db.change();
+            change.put_record(*ino, &record);
+            change.commit()?;
+        }
+    }
+    Ok(())
+}
+
+fn forget_missing_of(record: &mut Record, targets: &Targets) -> Result<bool, StoreError> {
+    let Body::Regular(layout) = &record.body else { return Ok(false) };
+    let mut is_changed = false;
+    for index in 0..layout.targets.len() {
+        let bit = 1 << (index % 8);
+        if record.created.get(index / 8).is_none_or(|bits| bits & bit == 0) {
+            continue;
+        }
+        let place = record.objects.place(layout, index, 0);
+        if targets.stat_object(place)?.is_none() {
+            let object = targets.path(place);
+            tracing::warn!(object = %object.display(), "an object of a file that was being written did not outlive the stop");
+            // Of its checksums there may be some.
+            targets.remove_object(place)?;
+            record.created[index / 8] &= !bit;
+            is_changed = true;
+        }
+    }
+    Ok(is_changed)
 }
 
 /// Objects can be longer than the record says, and never shorter unless the bytes that they lack are zeros.
@@ -215,8 +306,15 @@ fn take_from_objects(record: &mut Record, targets: &Targets, has_times: bool) ->
 
 /// Removes objects that no file refers to, and of which no record tells: a power cut undid their creation.
 fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
-    let mut files: usize = 0;
-    db.each_record(|_, record| files += usize::from(record.has_objects))?;
+    let (mut files, mut unreadable) = (0, 0);
+    db.each_raw_record(|_, record| match record {
+        Some(record) => files += usize::from(record.has_objects),
+        None => unreadable += 1,
+    })?;
+    if unreadable > 0 {
+        tracing::error!(unreadable, "objects of no file are left where they are: records cannot be read");
+        return Ok(0);
+    }
     db.detached_after(None, |_, _| {
         files += 1;
         true
@@ -258,7 +356,10 @@ fn suspect(db: &Database, protection: &Protection, unsettled: &[Owner]) -> Resul
     let mut change = db.change();
     for owner in unsettled {
         let has_sums = match owner {
-            Owner::File(ino) => db.record(*ino)?.is_some_and(|record| record.has_sums),
+            Owner::File(ino) => match legible(db, *ino)? {
+                Some(record) => record.is_some_and(|record| record.has_sums),
+                None => continue,
+            },
             Owner::Detached(place) => db.detached(*place)?.is_some_and(|record| record.has_sums),
         };
         if has_sums {

@@ -151,7 +151,7 @@ impl Store {
         is_synced: bool,
     ) -> Result<(), StoreError> {
         self.targets.open_object(content, layout, objects, index, false)?;
-        let Some(object) = &objects.open[index] else { return Ok(()) };
+        let Some(object) = objects.object(index) else { return Ok(()) };
         let fail = |fault| self.block_error(content, layout, objects, index, fault);
         let stat = rustix::fs::fstat(object).map_err(|e| fail(BlockFault::Host(e)))?;
         if stat.st_size as u64 <= wanted {

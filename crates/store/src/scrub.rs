@@ -263,7 +263,7 @@ impl Store {
         let nothing = Ok((Scrubbed::default(), None));
         let Some(layout) = content.layout.clone() else { return nothing };
         let mut objects = content.share_data();
-        if objects.open[index].is_none() {
+        if objects.object(index).is_none() {
             drop(objects);
             let mut owned = content.own_data();
             if !content.has(RECLAIMED) {
@@ -281,7 +281,7 @@ impl Store {
             self.block_error(content, &layout, &objects, index, BlockFault::Damaged { offset, what });
         };
         let Some(blocks) = self.checked_blocks(content, &layout, &objects, index)? else {
-            if objects.open[index].is_none() {
+            if objects.object(index).is_none() {
                 tell(0, "missing");
             }
             return Ok((Scrubbed { bytes: 0, damaged }, None));

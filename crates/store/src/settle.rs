@@ -45,6 +45,7 @@
 
 use crate::blocks::sidecar_fault;
 use crate::content::{Content, LOST_WRITES, OBJECTS, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
+use crate::data::is_lost;
 use crate::detached::Detached;
 use crate::edit::Gone;
 use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
@@ -69,6 +70,22 @@ const VERIFY_BLOCKS: u64 = 256;
 fn every(content: &Content) -> bool {
     content.written.store(false, Relaxed);
     true
+}
+
+/// Files that fail are told at the end: the others are to settle all the same.
+#[derive(Default)]
+struct Failures(Option<(u64, StoreError)>);
+
+impl Failures {
+    fn add(&mut self, error: StoreError) {
+        self.0 = Some((self.0.as_ref().map_or(0, |(count, _)| *count) + 1, error));
+    }
+
+    fn tell(self, what: &str) {
+        if let Some((files, error)) = self.0 {
+            tracing::warn!(files, %error, "{what}");
+        }
+    }
 }
 
 /// What is being settled. Who has it keeps it in memory.
@@ -182,7 +199,7 @@ impl Store {
         }
         let mut budget = SUSPECT_BLOCKS_MAX;
         let mut quiet = Vec::new();
-        let mut failed: Option<(u64, StoreError)> = None;
+        let (mut failed, mut unreadable) = (Failures::default(), Failures::default());
         for (owner, state) in waiting {
             let settling = match self.settling(owner) {
                 Ok(settling) => settling,
@@ -193,7 +210,10 @@ impl Store {
                     }
                     continue;
                 }
-                Err(e) => return Err(e),
+                Err(error) => {
+                    unreadable.add(error);
+                    continue;
+                }
             };
             let content = settling.content();
             if !is_quiet(content) || content.has(UNLINKED) {
@@ -202,13 +222,11 @@ impl Store {
             match state.suspect.map_or(Ok(true), |done| self.renew(content, done, &mut budget)) {
                 Ok(true) => quiet.push(owner),
                 Ok(false) => {}
-                // The others are to settle all the same.
-                Err(error) => failed = Some((failed.map_or(0, |(count, _)| count) + 1, error)),
+                Err(error) => failed.add(error),
             }
         }
-        if let Some((files, error)) = failed {
-            tracing::warn!(files, %error, "files that were being written at an unclean stop cannot be looked through");
-        }
+        failed.tell("files that were being written at an unclean stop cannot be looked through");
+        unreadable.tell("what is known of files that were written cannot be read");
         let mut count = 0;
         for some in quiet.chunks(FILES_MAX) {
             let some = some.iter().filter_map(|owner| self.settling(*owner).ok()).collect();
@@ -270,16 +288,14 @@ impl Store {
     fn write_back_and_sync(&self, files: Vec<Settling>) -> Vec<Settling> {
         let by_file = files.len() <= SYNC_FILES_MAX;
         let mut done = Vec::with_capacity(files.len());
-        let mut failed: Option<(u64, StoreError)> = None;
+        let mut failed = Failures::default();
         for settling in files {
             match self.write_back(settling.content(), by_file && !self.is_volatile()) {
                 Ok(()) => done.push(settling),
-                Err(error) => failed = Some((failed.map_or(0, |(count, _)| count) + 1, error)),
+                Err(error) => failed.add(error),
             }
         }
-        if let Some((files, error)) = failed {
-            tracing::warn!(files, %error, "files cannot be brought to stable storage yet");
-        }
+        failed.tell("files cannot be brought to stable storage yet");
         if !by_file
             && !self.is_volatile()
             && let Err(error) = self.targets.sync_all()
@@ -287,7 +303,7 @@ impl Store {
             tracing::error!(%error, "cannot sync what was written");
             // The host tells of it once, and this was the time.
             for settling in done.drain(..) {
-                settling.content().set(LOST_WRITES);
+                settling.content().note_lost_writes();
             }
         }
         done
@@ -302,6 +318,9 @@ impl Store {
                 continue;
             }
             self.targets.open_object(content, &layout, &mut objects, index, false)?;
+            if is_lost(content, &objects, index) && !content.sums()[index].is_dirty() {
+                continue;
+            }
             let sidecar = self.checked_blocks(content, &layout, &objects, index)?.map(|blocks| {
                 let written_back = blocks.sums.lock().write_back(&blocks.place);
                 written_back
@@ -311,14 +330,14 @@ impl Store {
             if !sync {
                 continue;
             }
-            let object = objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)).transpose();
+            let object = objects.object(index).map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)).transpose();
             let place = content.place(objects.id, &layout, index);
             let object = object.map_err(|e| self.object_error(place, e))?;
             // Writers go on while the disk works.
             drop(objects);
             let synced = [sidecar, object].into_iter().flatten().try_for_each(|fd: OwnedFd| rustix::fs::fdatasync(fd));
             synced.map_err(|e| {
-                content.set(LOST_WRITES);
+                content.note_lost_writes();
                 self.object_error(place, e)
             })?;
             self.targets.sync_directory(place)?;
@@ -342,10 +361,16 @@ impl Store {
                 let mut objects = content.own_data();
                 self.targets.open_object(content, &layout, &mut objects, index, false)?;
                 let objects = std::sync::RwLockWriteGuard::downgrade(objects);
-                let Some(blocks) = self.checked_blocks(content, &layout, &objects, index)? else { return Ok(true) };
-                if blocks.object.is_none() && at == 0 {
-                    tracing::warn!(ino = %content.ino(), index, "an object is missing of a file that was being written");
+                if is_lost(content, &objects, index) {
+                    let place = content.place(objects.id, &layout, index);
+                    let object = self.targets.path(place);
+                    tracing::error!(ino = %content.ino(), object = %object.display(), "an object is missing");
+                    // What checksums there are may be older, and are not to say what of it was never written.
+                    self.targets.remove_object(place)?;
+                    content.sums()[index].lock().reset();
+                    break;
                 }
+                let Some(blocks) = self.checked_blocks(content, &layout, &objects, index)? else { return Ok(true) };
                 let fail = |fault| self.block_error(content, &layout, &objects, index, fault);
                 if at == 0 {
                     blocks.believe_end().map_err(fail)?;
@@ -386,5 +411,54 @@ impl Store {
 
 /// Whether it was written since what it had was brought to stable storage, or not all of that could be.
 fn is_busy(content: &Content) -> bool {
-    content.written.load(Relaxed) || content.has(LOST_WRITES) || content.sums.iter().any(|sums| sums.is_dirty())
+    content.written.load(Relaxed) || content.has(LOST_WRITES) || content.has_dirty_sums()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, OpenHow, StoreConfig, TargetDir};
+    use isonomia_proto::fs::{Timestamp, access};
+    use isonomia_units::{ServerId, TargetId};
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_record_that_cannot_be_read_keeps_no_other_file_from_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let config = StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target]);
+        let mut store = Store::open(&config).unwrap();
+        // As on a disk.
+        store.removal.is_volatile = false;
+        let now = Timestamp::new(1, 0).unwrap();
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let names = ["spoilt", "first", "second", "third"];
+        let inos = names.map(|name| {
+            let ino = store.open_file(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &how, now).unwrap().ino;
+            store.write(ino, 0, name.as_bytes(), now).unwrap();
+            store.release(ino).unwrap();
+            ino
+        });
+        let mut change = store.db.change();
+        change.spoil_record(inos[0].0);
+        change.commit().unwrap();
+        store.inodes.remove(inos[0].0);
+        store.flush_dirty().unwrap_or_default();
+        (0..2).for_each(|_| store.settle().unwrap());
+        let left: Vec<u64> = store.db.dirty_records().unwrap().iter().map(|(ino, _)| *ino).collect();
+        assert_eq!(left, [inos[0].0]);
+        assert_eq!(store.unsettled().keys().copied().collect::<Vec<_>>(), [Owner::File(inos[0].0)]);
+        store.backup(&dir.path().join("copy"), &AtomicBool::new(false)).unwrap();
+        assert!(store.close().is_err());
+        drop(store);
+        for _ in 0..2 {
+            let store = Store::open(&config).unwrap();
+            for (ino, name) in inos.iter().zip(names).skip(1) {
+                let mut bytes = [0; 10];
+                let len = store.read(*ino, 0, &mut bytes).unwrap();
+                assert_eq!(&bytes[..len], name.as_bytes());
+            }
+            assert!(store.read(inos[0], 0, &mut [0; 10]).is_err());
+        }
+    }
 }

@@ -10,6 +10,7 @@
 
 use crate::blocks::BlockFault;
 use crate::content::{Content, OBJECTS, Objects, RECLAIMED};
+use crate::data::is_lost;
 use crate::inode::{Inode, SPREAD};
 use crate::object::{file_size, object_size, spot};
 use crate::sums::next_data;
@@ -109,9 +110,9 @@ impl Store {
             return Ok(0);
         }
         let mut blocks = 0;
-        for (index, open) in objects.open.iter().enumerate() {
+        for index in 0..objects.count() {
             let place = content.place(objects.id, layout, index);
-            let stat = match open {
+            let stat = match objects.object(index) {
                 Some(fd) => {
                     let stat = rustix::fs::fstat(fd);
                     Some(stat.map_err(|e| StoreError::host(&self.targets.path(place), e))?)
@@ -194,7 +195,7 @@ impl Store {
         how: SpaceChange,
         grows: bool,
     ) -> Result<(), StoreError> {
-        let Some(fd) = &objects.open[index] else { return Ok(()) };
+        let Some(fd) = objects.object(index) else { return Ok(()) };
         let (start, len) = (range.start, range.end - range.start);
         let change = |flags| rustix::fs::fallocate(fd.to_change()?, flags, start, len);
         let checked = self.checked_blocks(content, layout, objects, index)?;
@@ -243,7 +244,8 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let size = content.size();
         (0..layout.targets.len()).try_for_each(|i| self.targets.open_object(content, layout, objects, i, false))?;
-        if self.is_short(content, layout, objects)? {
+        let lost = (0..layout.targets.len()).any(|index| is_lost(content, objects, index));
+        if lost || self.is_short(content, layout, objects)? {
             // A lost object is not told as a hole, but as data: a read of it then fails with an error.
             return Ok(if what == Extent::Data { offset } else { size });
         }
@@ -263,8 +265,8 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let fail = |index, e| self.object_error(content.place(objects.id, layout, index), e);
         let mut nearest = None;
-        for (index, open) in objects.open.iter().enumerate() {
-            let Some(fd) = open else { continue };
+        for index in 0..objects.count() {
+            let Some(fd) = objects.object(index) else { continue };
             // Nothing of the object before this is at or behind `offset`.
             let from = object_size(layout, index, offset);
             let at = next_data(fd, from).map_err(|e| fail(index, e))?;
@@ -285,7 +287,7 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let fail = |index, e| self.object_error(content.place(objects.id, layout, index), e);
         // How far each object is known to be data without a break.
-        let mut data_until: Vec<Option<u64>> = vec![None; objects.open.len()];
+        let mut data_until: Vec<Option<u64>> = vec![None; objects.count()];
         let mut at = offset;
         for _ in 0..STRIPES_LOOKED_AT_MAX {
             if at >= size {
@@ -293,7 +295,7 @@ impl Store {
             }
             let here = spot(layout, at);
             let known = data_until[here.index].filter(|until| *until > here.offset);
-            let until = match (known, &objects.open[here.index]) {
+            let until = match (known, objects.object(here.index)) {
                 (Some(until), _) => until,
                 (None, None) => here.offset,
                 (None, Some(fd)) => match rustix::fs::seek(fd, SeekFrom::Hole(here.offset)) {

@@ -1,9 +1,14 @@
 //! How much of the database is known to be on stable storage, kept beside it: what a start must find.
 //!
 //! Every sync of the journal first puts a number into it, one higher each time. When the sync is done the number goes into
-//! `<dir>/synced`, 20 decimal digits and a line feed; that file itself is synced now and then, so it may lag behind, and
-//! never runs ahead. A database that opens with a lower number has lost what it had promised to keep: a journal that was
+//! `<dir>/synced`; that file itself is synced now and then, so it may lag behind, and never runs ahead. A database that opens with a lower number has lost what it had promised to keep: a journal that was
 //! removed, emptied, or overwritten in the middle, or a disk that only said that it had synced. A start is then refused.
+//!
+//! The file holds 20 decimal digits, 12 spaces, and a checksum of the digits (XXH3-64, 16 hexadecimal digits). Earlier versions
+//! wrote digits and a line feed over what was there, and read the first 32 bytes without blanks: either version reads what the
+//! other one wrote, and a line feed behind the digits says that what follows it is of another number. A power cut can leave
+//! what this version wrote over such a file with the length that it had: one that ends behind the first space is believed, too.
+//! A store that was used had a sync before that was noted, so a file with the number 0 is damaged.
 //!
 //! In the journal such a number stands with a seal that only this server can make ([`Witness::sealed`]). Journals hold what
 //! users write, names and attributes, and where a power cut left a part of one, that part could be made to look like a
@@ -24,9 +29,15 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use twox_hash::XxHash3_64;
 
 pub(crate) const NAME: &str = "synced";
 pub(crate) const NAME_IN_TARGET: &str = "target.synced";
+/// Decimal digits of a number.
+const DIGITS: usize = 20;
+/// Where the checksum begins: what is before it is all that earlier versions read.
+const CHECKSUM_AT: usize = 32;
+const LEN: usize = CHECKSUM_AT + 17;
 
 pub(crate) struct Witness {
     file: OwnedFd,
@@ -57,7 +68,10 @@ impl Witness {
         })?;
         let told = match told {
             None if is_new => 0,
-            told => told.ok_or_else(|| OpenError::damaged(&path, "does not hold a number"))?,
+            Some(0) if !is_new => {
+                return Err(OpenError::damaged(&path, "says that the store was never used, and it was"));
+            }
+            told => told.ok_or_else(|| OpenError::damaged(&path, "does not hold a number as it was written"))?,
         };
         let mut copies = Vec::with_capacity(targets.len());
         let mut highest = (told, path);
@@ -150,10 +164,19 @@ pub(crate) fn start_anew(dir: &Path) -> Result<(), OpenError> {
 fn open(path: &Path, create: bool) -> Result<(OwnedFd, Option<u64>), Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | if create { OFlags::CREATE } else { OFlags::empty() };
     let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
-    let mut bytes = [0; 32];
+    let mut bytes = [0; LEN + 1];
     let len = rustix::io::pread(&file, &mut bytes, 0)?;
-    let number = std::str::from_utf8(&bytes[..len]).ok().and_then(|text| text.trim().parse().ok());
+    let number = parse(&bytes[..len]);
     Ok((file, number))
+}
+
+/// The number in a file, if it is as it was written.
+fn parse(bytes: &[u8]) -> Option<u64> {
+    let (digits, rest) = bytes.split_at_checked(DIGITS)?;
+    let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    let is_of_earlier = rest.first() == Some(&b'\n') || rest == b" ";
+    let is_of_earlier = is_of_earlier && digits.iter().all(u8::is_ascii_digit);
+    (is_of_earlier || bytes == text(number)).then_some(number)
 }
 
 fn write(file: &OwnedFd, number: u64) -> Result<(), Errno> {
@@ -162,12 +185,37 @@ fn write(file: &OwnedFd, number: u64) -> Result<(), Errno> {
 
 /// What the file has in it.
 pub(crate) fn text(number: u64) -> Vec<u8> {
-    format!("{number:020}\n").into_bytes()
+    let digits = format!("{number:0width$}", width = DIGITS);
+    let checksum = XxHash3_64::oneshot(digits.as_bytes());
+    format!("{digits:CHECKSUM_AT$}{checksum:016x}\n").into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_change_of_the_file_is_noticed_and_earlier_versions_read_it() {
+        for number in [1, 8, 12_345, u64::MAX] {
+            let good = text(number);
+            assert_eq!((good.len(), parse(&good)), (LEN, Some(number)));
+            assert_eq!(std::str::from_utf8(&good[..32]).unwrap().trim().parse(), Ok(number));
+            for at in 0..LEN {
+                for bit in 0..8 {
+                    let mut changed = good.clone();
+                    changed[at] ^= 1 << bit;
+                    assert_eq!(parse(&changed), None, "bit {bit} of byte {at}");
+                }
+                let believed = (at == DIGITS + 1).then_some(number);
+                assert_eq!(parse(&good[..at]), believed, "{at} bytes");
+            }
+            // What an earlier version leaves of it.
+            let mut earlier = format!("{:020}\n", 77).into_bytes();
+            assert_eq!(parse(&earlier), Some(77));
+            earlier.extend_from_slice(&good[earlier.len()..]);
+            assert_eq!(parse(&earlier), Some(77));
+        }
+    }
 
     #[test]
     fn telling_waits_for_no_target() {

@@ -70,13 +70,15 @@ pub(super) fn open(
         creator: Some(Creator { job: connection.job.id, hint: OpenHint::read(header).unwrap_or_default() }),
     };
     let at = Ino(header.ino);
+    // Who may have no more open files is told before one is made or cut for him.
+    let place = connection.session.reserve()?;
     let open = || core.store.open_file(caller, at, path, &how, clock::wall());
     let opened = if how.truncate {
         resize(core, mapped(core, caller, at, path, !how.no_follow), 0, open, |opened| opened.ino)?
     } else {
         open()?
     };
-    core.add_reference(connection, opened.ino, header.owner)?;
+    core.add_reference(place, opened.ino, header.owner)?;
     if opened.created
         && let Some(hint) = OpenHint::read(header)
     {

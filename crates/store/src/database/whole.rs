@@ -5,18 +5,19 @@
 //! of a file `vN`. A table without `current` it creates anew, empty.
 
 use super::SYNCED;
-use crate::engine::TABLES_COUNT;
+use crate::engine::{TABLES_COUNT, Table};
 use crate::journal::{self, Part};
 use crate::owner;
 use crate::witness::Witness;
 use crate::{OpenError, StoreConfig, StoreError};
 use std::path::Path;
 
-/// Refuses a database that was used and lacks something, and takes away what an opening that never ended left of a new one. To be
-/// called before anything else is done in the store's directory: what is refused can be put back.
-pub(crate) fn check(config: &StoreConfig, witness: &Witness) -> Result<(), OpenError> {
+/// Refuses a database that was used and lacks something, and takes away what an opening that never ended left of a new one, if
+/// `is_new` says that the store never was opened in full. To be called before anything else is done in the store's directory:
+/// what is refused can be put back.
+pub(crate) fn check(config: &StoreConfig, witness: &Witness, is_new: bool) -> Result<(), OpenError> {
     let dir = owner::database_dir(&config.dir);
-    if witness.number() == 0 {
+    if is_new && witness.number() == 0 {
         return remove_unfinished(&dir);
     }
     if !dir.is_dir() {
@@ -63,11 +64,18 @@ fn check_tables(dir: &Path) -> Result<(), OpenError> {
 
 /// Refuses journals that make no sense somewhere before the last sync. Behind it that is what a power cut may leave.
 fn check_journals(dir: &Path, witness: &Witness, fail: impl Fn(StoreError) -> OpenError) -> Result<(), OpenError> {
-    let mut is_synced_behind = false;
+    let (mut is_synced_behind, mut highest) = (false, None);
     let journals = journal::look(dir, |part, key, value| {
-        is_synced_behind |= part == Part::Behind
-            && key == SYNCED.as_bytes()
-            && witness.unsealed(value).is_some_and(|number| number <= witness.number());
+        if key != SYNCED.as_bytes() {
+            return;
+        }
+        match part {
+            // What a user wrote could look like one there.
+            Part::Behind => {
+                is_synced_behind |= witness.unsealed(value).is_some_and(|number| number <= witness.number());
+            }
+            Part::Whole => highest = highest.max(value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))),
+        }
     });
     let journals = journals.map_err(&fail)?;
     if journals.is_empty() {
@@ -83,6 +91,19 @@ fn check_journals(dir: &Path, witness: &Witness, fail: impl Fn(StoreError) -> Op
         }
         tracing::error!(journal = %journal.path.display(), "{what}, after the last sync: changes behind that are lost");
     }
+    // Journals go in the order in which they were begun: where there is a sync, there is every later one, or else it is lost. If there
+    // is none, the last one may have gone to a table with its journal.
+    let known = highest.or_else(|| (!has_tables(dir, Table::Numbers)).then_some(0));
+    if let Some(number) = known.filter(|number| *number < witness.number()) {
+        return Err(OpenError::damaged(dir, super::lacks_syncs(number, witness)));
+    }
     // The database would take some kinds of half a batch for damage.
     journals[last].cut().map_err(fail)
+}
+
+/// Whether anything of a table of ours ever was written to a file of its own.
+fn has_tables(dir: &Path, table: Table) -> bool {
+    let tables = dir.join("keyspaces").join((table as usize + 1).to_string()).join("tables");
+    // Where that cannot be told it may be.
+    std::fs::read_dir(tables).map_or(true, |mut entries| entries.next().is_some())
 }

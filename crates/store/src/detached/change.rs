@@ -165,7 +165,7 @@ impl Store {
         for object in &taken {
             let mut objects = object.content.own_data();
             object.content.set(RECLAIMED);
-            objects.open[0] = None;
+            objects.close(0);
         }
         let removed = {
             let _removing = self.own_removals();

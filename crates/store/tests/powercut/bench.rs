@@ -84,6 +84,8 @@ impl Bench {
         config.default_layout.stripe_bytes = 4096;
         config.default_layout.stripe_count = 2;
         config.direct = vec![TargetId(1)];
+        // The disk loses its power, and the host does not.
+        config.host_start = Some(String::new());
         config
     }
 }

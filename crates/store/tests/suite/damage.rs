@@ -220,6 +220,38 @@ fn a_kill_in_the_middle_of_writing_makes_no_damage() {
     }
 }
 
+/// Of a file that was being written when the server was killed. After a power cut what was not synced may be gone.
+#[test]
+fn an_object_that_was_removed_after_a_kill_is_lost_and_not_a_hole() {
+    for (checksums, host_start, is_settled) in
+        [(true, None, false), (true, None, true), (false, None, false), (true, Some(String::new()), false)]
+    {
+        let dir = scratch_dir();
+        let config = StoreConfig { checksums, host_start, ..config(dir.path(), 2) };
+        let store = Store::open(&config).unwrap();
+        let ino = open(&store, "file").ino;
+        store.write(ino, 0, &[7; 4 * BLOCK], at(2)).unwrap();
+        store.flush_dirty().unwrap();
+        drop(store);
+        std::fs::remove_file(&objects(dir.path(), 0)[0]).unwrap();
+        let is_lost = config.host_start.is_none();
+        for round in 0..2 {
+            let store = Store::open(&config).unwrap();
+            if is_settled {
+                (0..2).for_each(|_| store.settle().unwrap());
+            }
+            for block in [0, 2] {
+                match is_lost {
+                    true => assert!(is_damage(read_block(&store, ino, block)), "{checksums} {is_settled} {round}"),
+                    false => assert_eq!(read_block(&store, ino, block).unwrap(), [0; BLOCK], "{checksums} {round}"),
+                }
+                assert_eq!(read_block(&store, ino, block + 1).unwrap(), [7; BLOCK]);
+            }
+            assert_eq!(store.checksum_status().damaged_total, if is_lost { 2 } else { 0 });
+        }
+    }
+}
+
 #[test]
 fn a_suspect_file_that_nobody_reads_is_settled_too() {
     let dir = scratch_dir();

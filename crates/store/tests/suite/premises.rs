@@ -1,7 +1,7 @@
 //! Which directories a store accepts.
 
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
-use isonomia_store::{OpenError, Store, StoreConfig, TargetDir};
+use isonomia_store::{Check, Finding, OpenError, Store, StoreConfig, TargetDir};
 use isonomia_testbed::is_root_to;
 use isonomia_units::{Ino, ServerId, TargetId};
 use std::fs;
@@ -28,9 +28,9 @@ fn a_second_server_is_refused_with_the_pid_of_the_first() {
     Store::open(&config).unwrap();
 }
 
-/// Who could take the lock because the directory was open to him is named, and not the server that had it last.
+/// Who could take the lock because the directory was open to him keeps nobody out, and servers exclude each other all the same.
 #[test]
-fn another_users_lock_is_told_as_his() {
+fn another_users_lock_counts_for_nothing() {
     if !is_root_to("become another user") {
         return;
     }
@@ -53,16 +53,25 @@ fn another_users_lock_is_told_as_his() {
         .unwrap();
     let mut said = String::new();
     BufReader::new(stranger.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "locked\n");
+    let earlier_version = || {
+        let file = fs::File::options().read(true).write(true).open(&lock).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).map(|()| file)
+    };
+    let store = Store::open(&config).unwrap();
+    assert!(earlier_version().is_err(), "two servers");
     let refused = Store::open(&config).map(drop).unwrap_err();
-    let pid = stranger.id();
+    assert!(matches!(&refused, OpenError::InUse { pid, .. } if *pid == std::process::id().to_string()), "{refused}");
+    drop(store);
+    // An earlier version has it now, with the stranger on what it was before.
+    let earlier = earlier_version().unwrap();
+    let refused = Store::open(&config).map(drop).unwrap_err();
+    assert!(matches!(&refused, OpenError::InUse { .. }), "{refused}");
+    drop(earlier);
     drop(stranger.stdin.take());
     stranger.wait().unwrap();
-    assert_eq!(said, "locked\n");
-    assert!(
-        matches!(&refused, OpenError::Locked { pid: p, uid: 12345, path } if *p == pid && *path == lock),
-        "{refused}"
-    );
     Store::open(&config).unwrap();
+    assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
@@ -241,6 +250,40 @@ fn what_a_used_store_lacks_is_not_created_anew() {
     }
 }
 
+/// Once nothing at all was left of a store whose count of syncs was 0.
+#[test]
+fn a_count_of_syncs_that_was_changed_is_refused() {
+    for is_closed in [true, false] {
+        let dir = scratch_dir();
+        let config = used(dir.path(), is_closed);
+        let path = config.dir.join("synced");
+        let good = fs::read(&path).unwrap();
+        let mut other = good.clone();
+        other[18] ^= 1;
+        let zero = [format!("{:020}", 0).as_bytes(), &good[20..]].concat();
+        for changed in [other, zero, format!("{:020}\n", 0).into_bytes()] {
+            fs::write(&path, &changed).unwrap();
+            let before = files(&config.dir);
+            for _ in 0..2 {
+                assert!(damage(&config).contains(path.to_str().unwrap()));
+                let mut found = Vec::new();
+                let mut finding = |finding: &Finding| found.push((finding.kind, finding.repair.is_some()));
+                Check { repair: false, data: false, finding: &mut finding, progress: &mut |_, _| {} }
+                    .run(&config)
+                    .unwrap();
+                assert_eq!(found, [("synced", true)]);
+            }
+            assert!(files(&config.dir) == before, "a refused start changed something");
+        }
+        // As an earlier version wrote it.
+        fs::write(&path, [&good[..20], b"\n"].concat()).unwrap();
+        let store = Store::open(&config).unwrap();
+        assert_eq!(content(&store, Ino(store.get_attr(&ROOT, Ino::ROOT, b"file7", true).unwrap().ino)), [1; 100]);
+        store.close().unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), good.len());
+    }
+}
+
 #[test]
 fn a_journal_that_was_emptied_or_overwritten_is_refused() {
     for is_closed in [true, false] {
@@ -263,8 +306,10 @@ fn a_journal_that_was_emptied_or_overwritten_is_refused() {
         // Nothing is behind what is lost.
         for len in [0, 20_000] {
             fs::write(&path, &whole[..len]).unwrap();
+            let before = files(&config.dir);
             for _ in 0..2 {
                 assert!(damage(&config).contains(config.dir.join("db").to_str().unwrap()));
+                assert!(files(&config.dir) == before, "a refused start changed something");
             }
         }
         fs::write(&path, &whole).unwrap();

@@ -1,0 +1,162 @@
+//! Putting files on stable storage, and who hears of what could not be put there.
+//!
+//! The host tells of bytes that it could not write once, to whoever has it sync them, be that a program's `fsync` or our own
+//! write-back ([`crate::settle`], [`crate::extent`]). So each loss is counted with the content, and everybody who has the file open
+//! hears of it at his next `fsync`, once: whoever counts for him ([`Store::lost_writes`]) says of how many he has heard. Who
+//! opens the file later hears of what nobody has heard yet. Linux does the same (`errseq_t`, `lib/errseq.c`), but for each
+//! description of an open file: here it is for each session.
+
+use crate::content::{Content, LOST_WRITES};
+use crate::inode::SPREAD;
+use crate::{Store, StoreError};
+use isonomia_proto::fs::Layout;
+use isonomia_units::{Ino, TargetId};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+impl Store {
+    /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
+    /// storage, unless it is a spread one: [`Store::fsync_target`] of every target, and [`Store::fsync_attributes`].
+    pub fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        if inode.has(SPREAD) {
+            return Err(StoreError::Spread);
+        }
+        for target in inode.layout.iter().flat_map(|layout| &layout.targets) {
+            self.fsync_target(ino, Some(*target))?;
+        }
+        self.fsync_attributes(ino, data_only)
+    }
+
+    /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
+    /// of it: as in Linux (`errseq_t`), he hears what nobody has heard yet.
+    pub fn lost_writes(&self, ino: Ino) -> u64 {
+        let Some(inode) = self.inodes.get(ino.0) else { return 0 };
+        inode.lost_writes() - u64::from(inode.has(LOST_WRITES) && inode.lost_writes() > 0)
+    }
+
+    /// As [`Self::fsync_target_after`], for somebody who hears only what nobody has heard yet.
+    pub fn fsync_target(&self, ino: Ino, target: Option<TargetId>) -> Result<(), StoreError> {
+        self.fsync_target_after(ino, target, &mut None)
+    }
+
+    /// Puts what lies on `target` of the file's bytes on stable storage. [`StoreError::Stale`] if that is not one of the
+    /// file's targets, or if there are some and none is named. Fails as well if bytes were lost before, and whoever asks has not
+    /// been told: he knows of `heard` such losses ([`Self::lost_writes`]), which are brought up to date.
+    pub fn fsync_target_after(
+        &self,
+        ino: Ino,
+        target: Option<TargetId>,
+        heard: &mut Option<u64>,
+    ) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        let (layout, target) = match (inode.layout.as_ref(), target) {
+            (None, None) => return Ok(()),
+            // Its objects are synced where they are.
+            (Some(_), None) if inode.has(SPREAD) => return Ok(()),
+            (Some(layout), Some(target)) if layout.targets.contains(&target) => (layout, target),
+            _ => return Err(StoreError::Stale),
+        };
+        if inode.has(SPREAD) {
+            return Err(StoreError::Spread);
+        }
+        for index in (0..layout.targets.len()).filter(|index| layout.targets[*index] == target) {
+            self.check_objects(&inode, layout, &mut inode.own_data())?;
+            self.sync_bytes(&inode.content, layout, index, heard)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the bytes of one object on stable storage, for somebody who has `heard` of so many losses.
+    pub(crate) fn sync_bytes(
+        &self,
+        content: &Arc<Content>,
+        layout: &Layout,
+        index: usize,
+        heard: &mut Option<u64>,
+    ) -> Result<(), StoreError> {
+        let (place, size, resizes, object) = {
+            let mut objects = content.own_data();
+            self.targets.open_object(content, layout, &mut objects, index, false)?;
+            // A descriptor of its own: writers go on while the disk works.
+            let object = objects.object(index).map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
+            (content.place(objects.id, layout, index), content.size(), objects.resizes, object)
+        };
+        let mut failed = None;
+        if let Some(fd) = object {
+            let fd = fd.map_err(|e| self.object_error(place, e))?;
+            if let Err(errno) = rustix::fs::fdatasync(fd) {
+                content.note_lost_writes();
+                failed = Some(errno);
+            }
+        }
+        // Whoever had it written back before has taken what the host had to say.
+        let lost = content.lost_writes();
+        let is_news = content.clear(LOST_WRITES) || heard.is_some_and(|heard| heard < lost);
+        if let Some(heard) = heard {
+            *heard = lost;
+        }
+        if is_news {
+            return Err(self.object_error(place, failed.unwrap_or(Errno::IO)));
+        }
+        let mut objects = content.own_data();
+        if objects.resizes == resizes {
+            objects.synced(index, size);
+        }
+        Ok(())
+    }
+
+    /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
+    /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
+    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
+    /// size is on stable storage then, and a dirty record may stay.
+    pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        if let Some(layout) = &inode.layout {
+            let is_done = {
+                let mut objects = inode.own_data();
+                self.targets.sync_entries(&inode.content, layout, &mut objects)?;
+                data_only && inode.is_size_synced() && self.synced_size(&inode, &objects) >= inode.size()
+            };
+            if is_done {
+                return Ok(());
+            }
+            self.flush_inode(&inode)?;
+        }
+        let records = inode.records();
+        self.db.sync(data_only)?;
+        inode.note_synced(records);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, OpenHow, StoreConfig, TargetDir};
+    use isonomia_proto::fs::{Timestamp, access};
+    use isonomia_units::ServerId;
+
+    #[test]
+    fn everybody_who_has_the_file_open_hears_once_of_bytes_that_were_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let store = Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let now = Timestamp::new(1, 0).unwrap();
+        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
+        store.write(ino, 0, b"lost", now).unwrap();
+        let sync = |heard: &mut Option<u64>| store.fsync_target_after(ino, Some(TargetId(0)), heard).is_ok();
+        let (mut first, mut second) = (Some(store.lost_writes(ino)), Some(store.lost_writes(ino)));
+        assert!(sync(&mut first) && sync(&mut second));
+        store.inode(ino.0).unwrap().note_lost_writes();
+        assert!(!sync(&mut first) && sync(&mut first));
+        let mut late = Some(store.lost_writes(ino));
+        assert!(sync(&mut late), "it was heard of before he came");
+        assert!(!sync(&mut second) && sync(&mut second) && sync(&mut first) && sync(&mut None));
+        // While nobody has the file open.
+        store.inode(ino.0).unwrap().note_lost_writes();
+        let mut next = Some(store.lost_writes(ino));
+        assert!(!sync(&mut next) && sync(&mut next) && sync(&mut None));
+    }
+}

@@ -478,3 +478,28 @@ fn key(value: f64) -> u64 {
 fn from_key(key: u64) -> f64 {
     f64::from_bits(key)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Entity;
+
+    /// The second job of a user is alone there once the first is done, and so done sooner than was foreseen.
+    #[test]
+    fn nobody_is_served_beyond_what_was_told_before_it_was_told_anew() {
+        let mut clock = FairClock::new(&[Level::new(Entity::User), Level::new(Entity::Job)]);
+        let ms = |count: u64| Nanos::from_millis(count);
+        let mut open = |job: u32, user: &str, told: u64| {
+            let account = clock.open(JobId(job), &JobInfo::new("j", user, "g"));
+            clock.begin(account, ms(told).0 as f64, 1.25);
+            account
+        };
+        let (first, second, other) = (open(1, "ada", 1), open(2, "ada", 10), open(3, "ben", 1_000));
+        for (account, served) in [(first, 1), (second, 10), (other, 19)] {
+            clock.serve(account, ms(served));
+        }
+        clock.needs(second, ms(1));
+        let report = clock.report(second).unwrap();
+        assert!(report.fair <= ms(10) && report.expected > ms(10), "{report:?}");
+    }
+}

@@ -41,6 +41,10 @@ impl World {
 
     /// A volume was made: no other one has its number, and it never was before.
     pub fn check_made(&mut self, server: ServerId, key: VolumeKey) {
+        if self.kept.contains_key(&server) {
+            // In an older copy, which goes on with what was begun then: nobody hears of that.
+            return;
+        }
         let has = |directory: &crate::host::Directory| {
             directory.volumes.keys().any(|other| other.number == key.number && *other != key)
         };

@@ -226,7 +226,7 @@ impl World {
         let are_known = !asked.is_empty() && asked.iter().all(|other| knows(other) == Some(own.token));
         let empty = Directory { epoch: own.epoch, ..Directory::default() };
         let Some(wrong) = (if is_older { self.copies.get(&server).cloned() } else { Some(empty) }) else { return };
-        if !are_known || wrong.token == own.token || !self.kept.is_empty() {
+        if !are_known || wrong.token == own.token || !self.kept.is_empty() || self.now >= self.clients_end {
             return;
         }
         self.crash(server);

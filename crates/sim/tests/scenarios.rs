@@ -185,6 +185,13 @@ fn what_cannot_be_used_at_fluid_level_is_named_too() {
         ("\"gift\"", "\"gift\"\nb_thres = -0.1", "s.toml:4: b_thres: "),
         ("\"gift\"", "\"gift\"\nwindow = 0", "s.toml:3: scheme: window"),
         ("\"gift\"", "\"gift\"\ndecisions = \"event\"", "s.toml:4: decisions: gift decides at intervals"),
+        ("\"gift\"", "\"pofs\"\nclock = \"open\"", "s.toml:4: clock: pofs keeps none (allowed: with fair-finish)"),
+        ("\"gift\"", "\"fair-finish\"\nclock = \"ajar\"", "s.toml:4: clock: unknown variant `ajar`"),
+        (
+            "\"gift\"",
+            "\"fair-finish\"\nclock = \"closed\"\ndecisions = \"interval\"",
+            "s.toml:5: decisions: fair-finish with the clock of the closed system decides at each change",
+        ),
         ("nodes = 64", "nodes = 0", "s.toml:4: nodes: "),
         ("count = 8", "count = 0", "s.toml:7: targets.count: "),
         ("nodes = 4", "nodes = 65", "s.toml:12: application[0].nodes: 65 nodes (allowed: 1 to the machine's, 64)"),

@@ -9,8 +9,8 @@
 //! days. So every run is compared with another run, phase by phase, for half a day only, and to its end with its own clock, which is
 //! processor sharing of the same closed system as well.
 
-use super::fair_finish::{SATURATED, finish, saturated};
-use super::system::{Gain, Named, by_event, pofs, pofs_banked};
+use super::fair_finish::{SATURATED, finish, mean_gain, means_of, saturated, worse_by_chance};
+use super::system::{Gain, Named, by_event, late, late_by_replica, pofs, pofs_banked};
 use crate::chart::Chart;
 use crate::claims::{Claim, Test};
 use crate::data::Data;
@@ -31,13 +31,15 @@ const COMPARED: Nanos = Nanos::from_secs(43_200);
 /// By no more than this a phase of another run is later by rounding, in that time.
 const ROUNDING: Nanos = Nanos::from_millis(1);
 const SHARING: usize = 1;
+const AGAIN: usize = 2;
 
-/// POFS first, then processor sharing.
+/// POFS first, then processor sharing, and that again with other chances.
 fn schemes() -> Vec<(Named, &'static str)> {
     let closed = |name, guarantee, sizes| finish(name, guarantee, sizes, Clock::Closed);
     vec![
         (pofs(), "POFS"),
         (by_event(Named { name: "processor-sharing", ..pofs_banked() }), "processor sharing at each target"),
+        (late_by_replica(by_event(Named { name: "processor-sharing-again", ..pofs_banked() }), 1), "the same again"),
         (
             finish("fair-finish-0.2", 0.2, Sizes::Declared, Clock::Open),
             "fair finish, declared, 0.2: clock of what comes",
@@ -54,6 +56,8 @@ fn schemes() -> Vec<(Named, &'static str)> {
 struct Seen {
     gain: Gain,
     beside_sharing: Gain,
+    /// Of 100 applications, how many would be worse off if everybody gained what this gains on average, and the rest were chance.
+    by_chance: f64,
     /// Phases that are compared with processor sharing, and those of them that ended later.
     phases: u64,
     later: u64,
@@ -80,11 +84,13 @@ fn later(sharing: &Ends, other: &Ends) -> (u64, u64) {
 fn run_one(
     population: &Population,
     applications: &Arc<[Application]>,
+    seed: u64,
     named: &Named,
     context: &Context,
 ) -> Result<(Outcome, Ends), Stopped> {
+    let applications = late(applications, named.late_max, seed + (named.replica << 32));
     let nodes = applications.iter().map(|application| application.nodes).sum();
-    let scenario = Scenario { nodes, ..population.scenario(applications.clone(), named.scheme, named.decisions) };
+    let scenario = Scenario { nodes, ..population.scenario(applications, named.scheme, named.decisions) };
     let mut observe = |_| match context.go_on() {
         Ok(()) => ControlFlow::Continue(()),
         Err(Stopped) => ControlFlow::Break(()),
@@ -104,11 +110,12 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let of_seed = |seed: &u64| {
         let applications: Arc<[Application]> = population.draw(*seed).into();
         let of_scheme = |(named, _): &(Named, &str)| {
-            let run = run_one(&population, &applications, named, context);
+            let run = run_one(&population, &applications, *seed, named, context);
             context.tell("closed system", done.fetch_add(1, Ordering::Relaxed) + 1, all);
             run
         };
         let runs: Vec<(Outcome, Ends)> = schemes.iter().map(of_scheme).collect::<Result<_, Stopped>>()?;
+        let sharing = [&runs[SHARING].0, &runs[AGAIN].0];
         let seen = |(outcome, ends): &(Outcome, Ends)| {
             let (phases, later) = later(&runs[SHARING].1, ends);
             Seen {
@@ -116,6 +123,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
                 beside_sharing: Gain::over(&runs[SHARING].0, outcome),
                 phases,
                 later,
+                by_chance: worse_by_chance(&sharing, mean_gain(&means_of(&sharing[..1], &[outcome]))),
                 closed: outcome.closed,
                 io_part: 100.0 * outcome.io_s() / outcome.run_s(),
             }
@@ -134,6 +142,7 @@ fn finding(days: u64, seeds: &[u64], schemes: &[(Named, &'static str)], seen: &[
         "io_time_gain_over_processor_sharing_percent",
         "worse_percent",
         "worse_than_processor_sharing_percent",
+        "worse_than_processor_sharing_by_chance_percent",
         "phases",
         "phases_later_than_under_processor_sharing",
         "phases_late_in_the_closed_clock",
@@ -144,7 +153,8 @@ fn finding(days: u64, seeds: &[u64], schemes: &[(Named, &'static str)], seen: &[
         "I/O time",
         "than under processor sharing",
         "worse than POFS",
-        "than processor sharing",
+        "than processor sharing, in one run",
+        "by chance alone",
         "k-th phase later than under it, in 12 h",
         "than in its closed clock",
         "time in I/O",
@@ -159,13 +169,14 @@ fn finding(days: u64, seeds: &[u64], schemes: &[(Named, &'static str)], seen: &[
                 seen.beside_sharing.io.into(),
                 seen.gain.worse.into(),
                 seen.beside_sharing.worse.into(),
+                seen.by_chance.into(),
                 seen.phases.into(),
                 seen.later.into(),
                 seen.closed.map_or(serde_json::Value::Null, |closed| closed.late_phases.into()),
                 seen.io_part.into(),
             ]);
         }
-        if at == 0 {
+        if at == 0 || at == AGAIN {
             continue;
         }
         let of = |value: fn(&Seen) -> f64| Interval::by(seen, |seen| value(&seen[at]));
@@ -179,6 +190,7 @@ fn finding(days: u64, seeds: &[u64], schemes: &[(Named, &'static str)], seen: &[
             beside(format!("{:.1} %", of(|seen| -seen.beside_sharing.io))),
             format!("{:.2} %", of(|seen| seen.gain.worse)),
             beside(format!("{:.2} %", of(|seen| seen.beside_sharing.worse))),
+            beside(format!("{:.2} %", of(|seen| seen.by_chance))),
             beside(part(later, phases)),
             seen[0][at].closed.map_or("—".to_owned(), |_| {
                 part(sum(Seen::late), sum(|seen| seen.closed.map_or(0, |closed| closed.phases)))
@@ -205,7 +217,7 @@ fn finding(days: u64, seeds: &[u64], schemes: &[(Named, &'static str)], seen: &[
                 ("scheme", ""),
                 ("worse_than_processor_sharing_percent", "%"),
             )
-            .only("scheme", schemes[SHARING + 1..].iter().map(|(named, _)| named.name))
+            .only("scheme", schemes[AGAIN + 1..].iter().map(|(named, _)| named.name))
             .named("worse"),
         ],
         claims: claims(schemes, seen),
@@ -232,7 +244,11 @@ fn claims(schemes: &[(Named, &'static str)], seen: &[Vec<Seen>]) -> Vec<Claim> {
                 Test::above("time in I/O", of("processor-sharing", |seen| seen.io_part), 50.0).unit(" %"),
             ],
         )
-        .beside(format!("with accounts {} % worse", of("accounts-0.2", |seen| seen.beside_sharing.worse)))
+        .beside(format!(
+            "{} % by chance alone; with accounts {} % worse",
+            of(name, |seen| seen.by_chance),
+            of("accounts-0.2", |seen| seen.beside_sharing.worse)
+        ))
     };
     let never = |name: &str| {
         [

@@ -346,7 +346,7 @@ pub(super) fn saturated(days: u64) -> Population {
 }
 
 /// The mean time in I/O of each application over replicas, where all can be compared with those of the base.
-fn means_of(base: &[&Outcome], other: &[&Outcome]) -> Vec<(f64, f64)> {
+pub(super) fn means_of(base: &[&Outcome], other: &[&Outcome]) -> Vec<(f64, f64)> {
     let mean = |outcomes: &[&Outcome], at: usize| {
         outcomes.iter().map(|outcome| outcome.applications[at].io_s).sum::<f64>() / outcomes.len() as f64
     };
@@ -365,14 +365,14 @@ fn percent_worse(means: &[(f64, f64)]) -> f64 {
 /// Of 100 applications, how many would be worse off in one run than in another of the same scheme, if in the other everybody's I/O
 /// took less by `gain`, a part of it: `runs` are that scheme's. No rule leaves fewer that gains as much for everybody alike and under
 /// which chance does what it does here.
-fn worse_by_chance(runs: &[&Outcome], gain: f64) -> f64 {
+pub(super) fn worse_by_chance(runs: &[&Outcome], gain: f64) -> f64 {
     let next = |at: usize| runs[(at + 1) % runs.len()];
     let pairs = (0..runs.len()).flat_map(|at| means_of(&[runs[at]], &[next(at)]));
     percent_worse(&pairs.map(|(one, other)| (one, other * (1.0 - gain))).collect::<Vec<_>>())
 }
 
 /// By how much less of it the I/O of each application takes, on average.
-fn mean_gain(means: &[(f64, f64)]) -> f64 {
+pub(super) fn mean_gain(means: &[(f64, f64)]) -> f64 {
     means.iter().map(|(base, other)| 1.0 - other / base).sum::<f64>() / means.len().max(1) as f64
 }
 

@@ -136,7 +136,7 @@ pub fn run_all(
 }
 
 /// The applications with submissions that are late by up to `late_max`.
-fn late(applications: &Arc<[Application]>, late_max: Nanos, seed: u64) -> Arc<[Application]> {
+pub fn late(applications: &Arc<[Application]>, late_max: Nanos, seed: u64) -> Arc<[Application]> {
     if late_max == Nanos::ZERO {
         return applications.clone();
     }

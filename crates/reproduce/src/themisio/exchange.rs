@@ -2,7 +2,7 @@
 
 use super::server::{benchmark, deviation, target};
 use crate::chart::Chart;
-use crate::claims::{Claim, Test};
+use crate::claims::{Claim, TOLERANCE, Test};
 use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
@@ -47,7 +47,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         deviations.push(spread);
     }
     let fair_at = |at: usize, paper: f64| {
-        Test::within(format!("{} ms", LAMBDAS_MS[at]), firsts[at], paper, 0.5).in_part(1.0, paper + 1.0)
+        Test::within(format!("{} ms", LAMBDAS_MS[at]), firsts[at], paper, tolerance(paper)).in_part(1.0, paper + 1.0)
     };
     let ratio = |at: usize| {
         let pairs = deviations[at].iter().zip(&deviations[at + 1]);
@@ -90,6 +90,11 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
                 .beside(format!("deviation of job 1's share in points: {}", points.join(", "))),
         ],
     }])
+}
+
+/// Half an interval, unless that is more than what claims are given of their values.
+fn tolerance(paper: f64) -> f64 {
+    f64::min(0.5, TOLERANCE * paper)
 }
 
 fn shares(outcome: &Outcome, interval: usize) -> [f64; 3] {

@@ -1,7 +1,7 @@
 //! Whether the files of a database are all there, looked at before the engine may change any of them.
 //!
 //! fjall (3.1) keeps the list of its tables in the one that it numbers 0, then one directory for each of ours, made in the order of
-//! [`Table`](crate::engine::Table) when the store is. `current` in it names its version: the first eight bytes, little-endian, are the number
+//! [`Table`] when the store is. `current` in it names its version: the first eight bytes, little-endian, are the number
 //! of a file `vN`. A table without `current` it creates anew, empty.
 
 use super::SYNCED;

@@ -178,7 +178,10 @@ fn a_parallel_file_system_is_given_what_is_under_way_as_well() {
             let rate = run.go(40, 256, servers, |_, random| jittery(0.5, random));
             let most = servers as f64 * 1000.0 / mean_of(|random| jittery(0.5, random));
             let (depth, busy) = (run.control.depth(), servers + 2 * servers * way_ms as usize);
-            assert!(depth >= busy.min(128) / 2, "{servers} servers, {way_ms} ms away: depth {depth}, {busy} of them keep all busy");
+            assert!(
+                depth >= busy.min(128) / 2,
+                "{servers} servers, {way_ms} ms away: depth {depth}, {busy} of them keep all busy"
+            );
             assert!(rate > least * most, "{servers} servers, {way_ms} ms away: {rate} of {most}, depth {depth}");
         }
     }

@@ -87,20 +87,20 @@ impl Lineage {
     /// A message of this instance of `from` has come, which says that it comes `after` another one, and that `from` knows `knows`
     /// of this server. True besides if this server now knows better what `from` knows.
     pub fn hear(&mut self, from: ServerId, instance: Instance, after: u64, knows: Option<Instance>) -> (Heard, bool) {
-        let mut has_learnt = false;
-        if let Some(knows) = knows.filter(|knows| *knows != self.own) {
-            if !self.past.has(knows) {
-                return (Heard::NotOwn(knows.number), false);
-            }
-            has_learnt = self.after(from) != knows.token;
-            self.known_to.insert(from, knows);
-        }
         let heard = match self.known.get(&from) {
             Some(known) if *known == instance => Heard::Known,
             Some(known) if known.token != after => Heard::Unproven,
             _ => Heard::New,
         };
-        (heard, has_learnt)
+        let Some(knows) = knows.filter(|knows| *knows != self.own) else { return (heard, false) };
+        if self.past.has(knows) {
+            // Also of one who has shown nothing, or two that both started anew would never learn what to show each other.
+            let has_learnt = self.after(from) != knows.token;
+            self.known_to.insert(from, knows);
+            return (heard, has_learnt);
+        }
+        // Whoever has another server's directory must not end this one by what stands there.
+        (if heard == Heard::Unproven { heard } else { Heard::NotOwn(knows.number) }, false)
     }
 
     /// Until when `process`, which starts, serves nobody unless it hears of the root server, or, if it is that itself, of another one.
@@ -148,6 +148,20 @@ mod tests {
         // An operator says so.
         assert_eq!(hear(&mut lineage(instance(9, 24), &[], 9), Some(second)), (Heard::New, true));
         assert_eq!(hear(&mut lineage(instance(9, 24), &[], 9), Some(instance(9, 25))), (Heard::NotOwn(9), false));
+    }
+
+    #[test]
+    fn a_process_that_has_shown_nothing_ends_nobody_and_is_learnt_from() {
+        let (first, second, foreign) = (instance(1, 11), instance(2, 12), instance(5, 55));
+        let mut third = lineage(instance(3, 13), &[first, second], 0);
+        third.take(OTHER, instance(7, 77));
+        // A server of another cluster, say.
+        assert_eq!(third.hear(OTHER, instance(8, 88), 66, Some(foreign)), (Heard::Unproven, false));
+        // One that started anew as well, and takes this one for the process that it knows.
+        assert_eq!(third.hear(OTHER, instance(8, 88), 66, Some(first)), (Heard::Unproven, true));
+        assert_eq!(third.after(OTHER), 11);
+        assert_eq!(third.hear(OTHER, instance(8, 88), 77, Some(first)), (Heard::New, false));
+        assert_eq!(third.hear(OTHER, instance(8, 88), 77, Some(foreign)), (Heard::NotOwn(5), false));
     }
 
     #[test]

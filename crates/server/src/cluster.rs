@@ -54,7 +54,7 @@ use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Message;
 use isonomia_cluster::request::{Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
-use isonomia_cluster::volumes::{Attributes, Phase};
+use isonomia_cluster::volumes::{Attributes, Phase, Version};
 use isonomia_proto::control::ControlReply;
 use isonomia_proto::request::RequestHeader;
 use isonomia_store::{START_OVER, StoreError, VolumeChange, Whereabouts};
@@ -492,10 +492,9 @@ impl Driver {
     }
 
     /// Hears how far another server knows the table.
-    fn hear_known(&self, from: ServerId, message: &Message) {
-        let (Message::Pull { known, .. } | Message::Outcome { known, .. }) = message else { return };
+    fn hear_known(&self, from: ServerId, known: Version) {
         let own = self.node.table().version();
-        if self.is_first && self.config.number == self.config.map().root().number && *known > own {
+        if self.is_first && self.config.number == self.config.map().root().number && known > own {
             let why = format!("server {from} knows the table of volumes at {}, the root server at {}", known.0, own.0);
             self.end_misplaced(&why);
         }
@@ -508,8 +507,16 @@ impl Driver {
                 Ok(wire::ToPeer::Message(envelope)) => {
                     self.root.heard(from, self.config.map().root().number);
                     self.requests.confirm(&self.core, id);
-                    self.hear_known(from, &envelope.message);
+                    let instance = envelope.instance;
+                    let known = match envelope.message {
+                        Message::Pull { known, .. } | Message::Outcome { known, .. } => Some(known),
+                        _ => None,
+                    };
                     self.give(Input::Message { from, envelope });
+                    // Of a process that has shown whose it is.
+                    if let Some(known) = known.filter(|_| self.node.known_instance(from) == Some(instance)) {
+                        self.hear_known(from, known);
+                    }
                 }
                 Ok(wire::ToPeer::Request(request)) => self.request(id, request),
                 Err(error) => {

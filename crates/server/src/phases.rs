@@ -30,6 +30,8 @@ pub struct Phases {
     node: Mutex<Option<SharedIoNode>>,
     /// [`isonomia_planning::IoNode::turns`] when a worker was last woken for it.
     turns: AtomicU64,
+    /// The wall clock when the first node was made.
+    process: OnceLock<u64>,
     /// Nodes made.
     made: AtomicU64,
     /// In a cluster.
@@ -44,8 +46,9 @@ impl Phases {
             *self.lock() = None;
             return None;
         };
-        // The wall clock tells processes apart, and the count the nodes of one.
-        let instance = clock::wall_number().wrapping_add(self.made.fetch_add(1, Ordering::Relaxed));
+        // A later process is told by the wall clock, which is read once, for it may step back; a later node of one by the count.
+        let process = *self.process.get_or_init(clock::wall_number);
+        let instance = process.wrapping_add(self.made.fetch_add(1, Ordering::Relaxed));
         let node = SharedIoNode::new(settings, instance);
         let now = clock::now();
         {

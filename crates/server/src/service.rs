@@ -427,8 +427,9 @@ impl Core {
             Way::Stream(state) => {
                 match connection.send(reply.as_bytes(), payload) {
                     Ok(rest) if rest.is_empty() => {
-                        *lock(state) = StreamState::Head(Head::default());
+                        // Before the next request can begin, which has memory of its own.
                         self.give_back_stall_memory(connection);
+                        *lock(state) = StreamState::Head(Head::default());
                     }
                     Ok(rest) => {
                         self.set_stalled(connection, state, StreamState::Reply { rest, since: clock::now() });

@@ -216,17 +216,25 @@ impl Database {
     }
 
     /// Whether the last stop was a clean one, and whether the host was started anew since the store was opened before, as
-    /// `host_start` tells or leaves open. Says on stable storage that it is open, and at which start.
+    /// `host_start` tells or leaves open. Says on stable storage that it is open. At which start stands there only once what may
+    /// have been undone is settled ([`Self::note_start`]): a stop before that leaves it open again.
     pub fn reopen(&self, host_start: &str) -> Result<(bool, bool), StoreError> {
         let was_closed = self.engine.get(Table::Numbers, CLOSED)?.is_some();
         self.is_closed.store(was_closed, Relaxed);
         let before = self.engine.get(Table::Numbers, START)?;
         let is_same = !host_start.is_empty() && before.is_some_and(|before| *before == *host_start.as_bytes());
         let mut change = self.change();
-        change.put(Table::Numbers, START, host_start);
+        change.put(Table::Numbers, START, if is_same { host_start } else { "" });
         change.commit()?;
         self.sync(true)?;
         Ok((was_closed, !is_same))
+    }
+
+    /// Notes at which start of the host the store is open. Not on stable storage: a power cut is another start.
+    pub fn note_start(&self, host_start: &str) -> Result<(), StoreError> {
+        let mut change = self.change();
+        change.put(Table::Numbers, START, host_start);
+        change.commit()
     }
 
     /// Puts everything on stable storage, and with it that this is a clean stop, unless a change follows.

@@ -8,7 +8,7 @@
 
 use crate::checksum::{ObjectId, SIDECAR_SUFFIX};
 use crate::config::{StoreConfig, TargetDir};
-use crate::content::{Content, OBJECTS, Objects, SUMS};
+use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
 use crate::{OpenError, StoreError};
@@ -126,6 +126,15 @@ impl Targets {
         let existing = if content.has(OBJECTS) { open(OFlags::empty()) } else { Err(Errno::NOENT) };
         let fd = match existing {
             Err(Errno::NOENT) if !create => return Ok(()),
+            // All of a lost object would read as zeros but for what is written now: no checksums tell what was in it.
+            Err(Errno::NOENT)
+                if content.was_created(index)
+                    && matches!(content.owner, Owner::File(_))
+                    && (content.has(SUSPECT) || !content.has(SUMS)) =>
+            {
+                let (ino, offset, path) = (content.ino(), file_offset(layout, index, 0), target.path.join(&name));
+                return Err(StoreError::Corrupt { ino, offset, path, what: "missing" });
+            }
             Err(Errno::NOENT) => {
                 self.fence.check().map_err(fail)?;
                 let fd = match open(OFlags::CREATE | OFlags::EXCL) {

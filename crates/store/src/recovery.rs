@@ -94,6 +94,7 @@ impl Store {
         if has_root && !was_closed {
             cut_at_start = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
         }
+        db.note_start(&config.host_start()).map_err(fail)?;
         let protection = Protection::new(config.checksums, config.bounds.sums_bytes);
         suspect(&db, &protection, &unsettled).map_err(fail)?;
         db.keep_witness().map_err(fail)?;

@@ -249,6 +249,15 @@ fn an_object_that_was_removed_after_a_kill_is_lost_and_not_a_hole() {
             }
             assert_eq!(store.checksum_status().damaged_total, if is_lost { 2 } else { 0 });
         }
+        let store = Store::open(&config).unwrap();
+        let written = store.write(ino, 0, &[9; BLOCK], at(4));
+        if is_lost {
+            assert!(is_damage(written), "{checksums} {is_settled}: what else was in it would become zeros");
+            assert!(is_damage(read_block(&store, ino, 2)), "{checksums} {is_settled}");
+            store.write(ino, BLOCK as u64, &[9; BLOCK], at(4)).unwrap();
+        } else {
+            assert_eq!(written.unwrap(), BLOCK);
+        }
     }
 }
 

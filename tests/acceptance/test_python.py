@@ -246,7 +246,7 @@ class PythonOverTcp(Python):
     TRANSPORT = "tcp"
     WRITABLE = "ENODEV"
 
-    def test_sqlite_with_a_log_has_to_go_back(self):
+    def test_sqlite_stays_in_a_mode_that_everybody_can_use(self):
         out = self.script(
             """
             import sqlite3
@@ -256,9 +256,8 @@ class PythonOverTcp(Python):
                 except sqlite3.OperationalError as e: return str(e)
                 finally: db.close()
             print(ask("create table t(n)", "insert into t values (7)", "pragma journal_mode=wal"))
-            print(ask("select n from t"))
-            print(ask("pragma locking_mode=exclusive", "select n from t", "pragma journal_mode=delete"))
-            print(ask("select n from t", "pragma integrity_check"))
+            print(ask("select n from t", "pragma journal_mode"))
+            print(ask("insert into t values (8)", "select sum(n) from t", "pragma integrity_check"))
             """
         )
-        self.assertEqual(out.splitlines(), ["['wal']", "disk I/O error", "['exclusive', 7, 'delete']", "[7, 'ok']"])
+        self.assertEqual(out.splitlines(), ["disk I/O error", "[7, 'delete']", "[15, 'ok']"])

@@ -6,7 +6,7 @@
 //! time and keeps serving others, and no stranger sees or changes what is closed to him.
 
 use isonomia_client::{Client, ClientConfig, OpenFile, OpenHow, XattrHow, access};
-use isonomia_cluster::peer::{Envelope, Message};
+use isonomia_cluster::peer::Envelope;
 use isonomia_proto::fs::Capability;
 use isonomia_proto::object::{FileObjects, ObjectCapability};
 use isonomia_proto::request::{Op, REQUEST_MAGIC, RequestHeader};
@@ -210,9 +210,9 @@ impl Running {
     }
 }
 
-/// Whether a server of the cluster may have this one end by saying so: that another process has its directory.
+/// Whether a server of the cluster may have this one end by saying so: that it knows another process of this one.
 fn may_end(said: &[u8]) -> bool {
-    Envelope::decode(said).is_ok_and(|envelope| matches!(envelope.message, Message::Superseded { .. }))
+    Envelope::decode(said).is_ok_and(|envelope| envelope.knows.is_some())
 }
 
 /// Says that no more will come, and takes what the server has said until it ends the session.

@@ -103,7 +103,8 @@ fn expect_unchanged<'f>(
     for path in found.keys().filter(|path| !may_change(path)) {
         assert!(known.contains(path), "{} was made by a start that ended with: {error}", path.display());
     }
-    let same = now.directories.iter().all(|path| directories.contains(path)) && now.directories.len() == directories.len();
+    let same =
+        now.directories.iter().all(|path| directories.contains(path)) && now.directories.len() == directories.len();
     assert!(same, "directories were made or removed by a start that ended with: {error}");
 }
 

@@ -35,6 +35,9 @@ class Capped(test_cluster.Cluster):
 
 
 class Shares(Case):
+    # Times and shares are looked at.
+    alone = True
+
     def contest(self, policy, jobs):
         """Part of the service that the first of the jobs had on each server."""
         cluster = Capped()

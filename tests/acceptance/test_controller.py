@@ -89,6 +89,9 @@ def controllers(members):
 
 
 class Controllers(Case):
+    # Times and shares are looked at.
+    alone = True
+
     def cluster(self, servers, lines, policy):
         cluster = Decided(servers, lines)
         self.addCleanup(cluster.remove)

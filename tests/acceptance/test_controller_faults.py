@@ -384,6 +384,9 @@ class OnHost(test_cluster.Member):
 class CutNetwork(Case):
     """A server that does not reach the controller, or is not reached by it."""
 
+    # Times and shares are looked at.
+    alone = True
+
     # As those of the other class have them.
     deciding = ControllerFaults.deciding
     served_ns = ControllerFaults.served_ns

@@ -23,6 +23,9 @@ WRITES = textwrap.dedent("""
 
 
 class Records(Case):
+    # Times and shares are looked at.
+    alone = True
+
     def test_a_simulation_of_a_record_is_what_the_server_did(self):
         server = self.server("--bandwidth", BANDWIDTH, "--trust-clients", "--policy", "job-fair{heavy=3}")
         to = server.temporary / "decisions.jsonl"

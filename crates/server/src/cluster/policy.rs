@@ -19,11 +19,13 @@ use isonomia_units::{Nanos, Placement};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// An operator is answered within this time: other operators wait meanwhile.
 const SET_WITHIN: Nanos = Nanos::from_secs(3);
+/// A root server that is not ready is asked again after this time.
+const ASK_AGAIN: Nanos = Nanos::from_millis(20);
 
 /// What this server follows. Taken before the server's own policy, which is set under it.
 #[derive(Debug, Default)]
@@ -141,20 +143,31 @@ impl Cluster {
 
     /// Has the root server set this, which people call `what`, and waits for the version.
     fn set(&self, settings: &Settings, what: &str) -> Result<u64, String> {
-        let (answer, answered) = sync_channel(1);
-        let text = settings.to_string();
-        let len = text.len();
-        let event = Event::Decide(Request::SetPolicy { text: text.into() }, answer);
-        self.events.try_send(event).map_err(|_| "the server is overloaded: ask again")?;
-        let verdict = answered.recv_timeout(Duration::from_nanos(SET_WITHIN.0));
+        let text: Arc<str> = settings.to_string().into();
         let root = self.config.map().root().name.to_string();
-        match verdict {
-            Ok(Verdict::PolicySet(version)) => Ok(version),
-            Ok(Verdict::Failed(errno)) if errno == Errno::INVAL.raw_os_error().unsigned_abs() => {
-                Err(format!("{root} refuses a {what} of {len} bytes: too long"))
-            }
-            _ => {
-                Err(format!("{root}, the root server, does not answer: the {what} stays, unless it is about to be set"))
+        let deadline = clock::now() + SET_WITHIN;
+        loop {
+            let (answer, answered) = sync_channel(1);
+            let event = Event::Decide(Request::SetPolicy { text: text.as_ref().into() }, answer);
+            self.events.try_send(event).map_err(|_| "the server is overloaded: ask again")?;
+            let verdict = answered.recv_timeout(Duration::from_nanos(deadline.0.saturating_sub(clock::now().0)));
+            let is = |errno: u32, other: Errno| errno == other.raw_os_error().unsigned_abs();
+            match verdict {
+                Ok(Verdict::PolicySet(version)) => return Ok(version),
+                Ok(Verdict::Failed(errno)) if is(errno, Errno::INVAL) => {
+                    return Err(format!("{root} refuses a {what} of {} bytes: too long", text.len()));
+                }
+                // It has just started, and has not heard of the others yet.
+                Ok(Verdict::Failed(errno)) if is(errno, Errno::AGAIN) => {
+                    if clock::now() + ASK_AGAIN >= deadline {
+                        return Err(format!("{root}, the root server, is not ready yet: the {what} stays, ask again"));
+                    }
+                    std::thread::sleep(Duration::from_nanos(ASK_AGAIN.0));
+                }
+                _ => {
+                    let unsure = "unless it is about to be set";
+                    return Err(format!("{root}, the root server, does not answer: the {what} stays, {unsure}"));
+                }
             }
         }
     }

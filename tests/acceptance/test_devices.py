@@ -60,6 +60,26 @@ print("written", flush=True)
 """
 
 
+# What is known of a file is in memory as long as it is open.
+WORK_WITH_OPEN_FILES = f"""
+import os, sys, time
+below, begin, may_write = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
+files = [os.open(f"{{below}}/open-{{i}}", os.O_RDWR | os.O_CREAT) for i in range(4)]
+for fd in files:
+    assert os.pwrite(fd, b"z" * {FILE_BYTES}, 0) == {FILE_BYTES}
+    assert len(os.pread(fd, {FILE_BYTES}, 0)) == {FILE_BYTES}
+print("open", flush=True)
+while not os.path.exists(begin):
+    time.sleep(0.01)
+for turn in range(200):
+    for fd in files:
+        assert os.pread(fd, 4096, 4096 * turn) == b"z" * 4096
+        if may_write:
+            assert os.pwrite(fd, b"z" * 4096, 4096 * turn) == 4096
+print("done", flush=True)
+"""
+
+
 class Device:
     """`isonomia-bench device` on a directory of its own."""
 
@@ -189,3 +209,30 @@ class Devices(Case):
             _, err = program.communicate(timeout=100)
             self.assertIn("AssertionError" if program.returncode else "", err)
         self.assertEqual(0, server.stop())
+
+    def test_while_the_device_of_the_metadata_hangs_open_files_are_read_and_written(self):
+        # With checksums, a file that was not written for a while waits for the metadata before its first write.
+        for checksums in [True, False]:
+            with self.subTest(checksums=checksums):
+                device = Device(self, "--latency", "1ms", "--size", "256MiB")
+                elsewhere = tempfile.TemporaryDirectory(prefix="isonomia-target-", dir="/dev/shm")
+                self.addCleanup(elsewhere.cleanup)
+                config = Path(elsewhere.name) / "config.toml"
+                target = f'[[targets]]\ndir = "{elsewhere.name}/target"\n'
+                config.write_text(f"checksums = {str(checksums).lower()}\n{target}")
+                server = self.server("--config", str(config), directory=device.place / "store")
+                self.addCleanup(server.kill)
+                begin = Path(elsewhere.name) / "begin"
+                program = self.python(server, WORK_WITH_OPEN_FILES, begin, not checksums)
+                self.assertEqual("open\n", program.stdout.readline(), program.poll())
+                device.hang()
+                self.addCleanup(device.go_on)
+                waits = self.program(server, "mkdir", f"{PREFIX}/directory", timeout_s=100)
+                begin.touch()
+                out, err = program.communicate(timeout=60)
+                self.assertEqual(("done\n", 0), (out, program.returncode), err)
+                self.assertEqual(2, len(server.status()["targets"]))
+                device.go_on()
+                _, err = waits.communicate(timeout=100)
+                self.assertEqual(0, waits.returncode, err)
+                self.assertEqual(0, server.stop())

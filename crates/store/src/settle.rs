@@ -152,7 +152,7 @@ impl Store {
     /// its first byte changes. Of a file that was not looked up lately it is not known.
     pub fn write_waits(&self, ino: Ino) -> bool {
         let rests = |inode: Arc<Inode>| inode.has(SUMS) && inode.has(OBJECTS) && !inode.has(UNSETTLED);
-        self.protection.is_on && !self.is_volatile() && self.inodes.get(ino.0).is_some_and(rests)
+        !self.is_volatile() && self.inodes.get(ino.0).is_none_or(|inode| self.protection.is_on && rests(inode))
     }
 
     /// Brings files that were not written since the last call to stable storage, with their checksums and sizes. To be

@@ -3,7 +3,7 @@
 
 use crate::scratch::{ALICE, ROOT, at, config, content, open, scratch_dir};
 use isonomia_proto::fs::{Capability, access};
-use isonomia_store::{Caller, MOVE_DEPTH_MAX, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange};
+use isonomia_store::{Cached, Caller, MOVE_DEPTH_MAX, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange};
 use isonomia_units::Ino;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -421,4 +421,22 @@ fn only_who_may_read_a_directory_lists_it() {
     assert_eq!(listed(&Caller { uid: 5, gid: 6, groups: &[0] }).unwrap(), 2);
     assert_eq!(store.path_of(Ino(made.ino)).unwrap(), b"/d");
     assert_eq!(store.path_of(Ino::ROOT).unwrap(), b"/");
+}
+
+#[test]
+fn who_may_not_wait_does_not_wait_for_the_database() {
+    let dir = scratch_dir();
+    let ino = {
+        let store = Store::open(&config(dir.path(), 1)).unwrap();
+        let ino = Ino(open(&store, "file").attr.ino);
+        store.write(ino, 0, &b"content"[..], at(2)).unwrap();
+        ino
+    };
+    let store = Store::open(&config(dir.path(), 1)).unwrap();
+    let mut back = [0; 7];
+    assert_eq!(store.read_cached(ino, 0, &mut back[..]).unwrap(), Cached::WouldWait, "nothing is known of it yet");
+    assert_eq!(store.read_cached(Ino(7777), 0, &mut back[..]).unwrap(), Cached::WouldWait, "nor that it is not there");
+    assert_eq!(store.read(ino, 0, &mut back[..]).unwrap(), 7);
+    assert!(matches!(store.read_cached(ino, 0, &mut back[..]).unwrap(), Cached::Read(7) | Cached::Unknown));
+    assert_eq!(&back, b"content");
 }

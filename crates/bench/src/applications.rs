@@ -1,5 +1,5 @@
-//! `isonomia-bench applications`: GIFT, what it is compared with, coflow and fair-finish, live on two servers with eight capped
-//! targets, and beside it the same simulated.
+//! `isonomia-bench applications`: GIFT, what it is compared with, coflow and fair-finish, live on one or two servers with eight
+//! capped targets, and beside it the same simulated.
 //!
 //! Each application is a process that computes (sleeps) and then writes to its targets, two threads for each, with a barrier
 //! at the end of the phase ([`workload`]). The same applications are simulated request by request ([`simulated`]), with the arbiters and the
@@ -68,7 +68,7 @@ const SETTINGS: [Setting; 15] = [
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Configuration {
-    servers: usize,
+    servers: u16,
     targets: usize,
     applications: usize,
     bandwidth: &'static str,
@@ -119,7 +119,7 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
     let length_s = options.length.unwrap_or(if common.quick { 10 } else { 40 }).into();
     let settings = wanted(&options.only)?;
     let configuration = Configuration {
-        servers: workload::SERVERS,
+        servers: options.servers,
         targets: workload::TARGETS,
         applications: workload::APPLICATIONS,
         bandwidth: live::CAP.bandwidth,
@@ -156,7 +156,7 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
             let Some(session) = &session else { break };
             eprintln!("isonomia-bench: seed {seed}, {} ({} of {})", setting.name, at + 1, missing.len());
             let log = report.dir().join(format!("server-{}.log", file_name(*seed, setting)));
-            measure(session, (&runs, &log), (*seed, length_s), setting, common.workers)
+            measure(session, (&runs, &log), (*seed, length_s), setting, (options.servers, common.workers))
                 .with_context(|| setting.name.to_owned())?;
         }
         if now < missing.len() {
@@ -173,7 +173,12 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
         if path.exists() {
             let applications = draw(seed, length_s);
             let live = read(&path, (seed, length_s), setting)?.live;
-            let simulated = simulated::simulate(&applications, setting.layout, &setting.policy.parse()?, DECIDE)?;
+            let simulated = simulated::simulate(
+                &applications,
+                (setting.layout, options.servers),
+                &setting.policy.parse()?,
+                DECIDE,
+            )?;
             compared.push(Compared { setting: *setting, seed, applications, live, simulated });
         }
     }
@@ -227,11 +232,11 @@ fn measure(
     (runs, log): (&Path, &Path),
     (seed, length_s): (u64, f64),
     setting: &Setting,
-    workers: Option<u32>,
+    (servers, workers): (u16, Option<u32>),
 ) -> Result<()> {
     let applications: Vec<Application> = draw(seed, length_s);
     let load_average = crate::host::load_average();
-    let live = live::measure(session, &applications, setting.layout, setting.policy, (workers, log))?;
+    let live = live::measure(session, &applications, (setting.layout, servers), setting.policy, (workers, log))?;
     let Setting { policy, layout, .. } = *setting;
     let mut kept = Kept { policy: policy.to_owned(), layout, seed, length_s, load_average, times: 1, live };
     let path = file(runs, seed, setting);

@@ -153,7 +153,7 @@ pub struct OverheadOptions {
     pub common: CommonOptions,
 }
 
-/// I/O phases of applications on two servers with eight capped targets, live and simulated: GIFT, its rivals, coflow and fair-finish
+/// I/O phases of applications on one or two servers with eight capped targets, live and simulated: GIFT, its rivals, coflow and fair-finish
 ///
 /// --repeat says how many seeds. A policy takes about a minute for each, all of them a quarter of an hour; with --runs only so
 /// many are measured now, and --resume goes on:
@@ -168,6 +168,9 @@ pub struct ApplicationsOptions {
     /// Only these settings, beside pofs
     #[arg(long, value_name = "NAME;..", value_delimiter = ';')]
     pub only: Vec<String>,
+    /// Servers that the eight targets are divided among: 1 or 2
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=2))]
+    pub servers: u16,
     /// Seconds that the phases of each application take alone [default: 40, with --quick 10]
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(5..=3600))]
     pub length: Option<u16>,

@@ -39,8 +39,8 @@ const SETTINGS: [(&str, &str); 5] = [
     ("fifo", "fifo"),
     (DEFAULT, DEFAULT),
     ("gift", "gift{decide=500ms}"),
-    ("token buckets", "tbf{job:*=16MiB/s}"),
-    ("token buckets, spare in proportion", "tbf{job:*=16MiB/s,spare=proportional}"),
+    ("token buckets", "tbf{job:*=51MB/s}"),
+    ("token buckets, spare in proportion", "tbf{job:*=51MB/s,spare=proportional}"),
 ];
 const DEFAULT: &str = "user-then-size-fair";
 

@@ -8,7 +8,7 @@ use crate::arguments::PlacementOptions;
 use crate::clock::now_ns;
 use crate::crew::{Crew, start_ns};
 use crate::report::{Must, Report, Row};
-use crate::server::{Cap, ServerOptions, ServerProcess};
+use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
 use crate::session::Session;
 use crate::statistics::{deviation, half_interval};
 use crate::task::{Direction, FileState, Log, Operation, Order, Task, Transfer};
@@ -23,19 +23,19 @@ const MIB: u64 = 1 << 20;
 const SERVERS: u16 = 4;
 const TARGETS_EACH: u16 = 2;
 /// Of each target: slow enough that two cores have time to spare for all.
-const CAP: Cap = Cap { bandwidth: "4MiB/s", per_op: "10us" };
+const CAP: Cap = Cap { bandwidth: GIFT_BANDWIDTH, per_op: "10us" };
 /// Numbers of the targets that are busy: the first of the first server, the second of the second.
 const BUSY: [u16; 2] = [0, 17];
 /// Of the job beside.
 const BUSY_PROCESSES: u32 = 4;
 /// Four to each target that is idle, and two to each busy one, is what divides evenly.
 const PROCESSES: u32 = 28;
-const FILE_BYTES: u64 = 4 * MIB;
-const BLOCK_BYTES: u64 = 256 << 10;
+const FILE_BYTES: u64 = 64 * MIB;
+const BLOCK_BYTES: u64 = MIB;
 /// Servers tell each other of their targets so often; until they know of the job beside, files wait for `SETTLING_NS`.
 const SETTINGS: &str = "placement = \"balanced\"\nexchange = \"100ms\"\n";
 const SETTLING_NS: u64 = 1_500_000_000;
-/// Nobody takes longer: all files on one busy target would take a minute.
+/// Nobody takes longer: all files on one busy target would take 40 s.
 const SPAN_NS_MAX: u64 = 120_000_000_000;
 const POLL: Duration = Duration::from_millis(20);
 /// What is compared; the last one is what the others are held against.

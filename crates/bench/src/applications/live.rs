@@ -1,9 +1,9 @@
 //! The applications as processes on servers of a cluster, each with capped targets.
 
 use super::course::{ControllerCounts, Course, Ledger};
-use super::workload::{Application, BLOCK, Layout, SERVERS, STREAMS, TARGETS};
+use super::workload::{Application, BLOCK, Layout, STREAMS, TARGETS};
 use crate::crew::{Crew, start_ns};
-use crate::server::{Cap, ServerOptions, ServerProcess};
+use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
 use crate::session::Session;
 use crate::task::{Operation, Phases, Task};
 use crate::way::{Identity, Way};
@@ -14,7 +14,7 @@ use isonomia_units::TargetId;
 use std::path::Path;
 
 /// [`super::workload::BANDWIDTH`], as servers take it.
-pub const CAP: Cap = Cap { bandwidth: "32MiB/s", per_op: "0" };
+pub const CAP: Cap = Cap { bandwidth: GIFT_BANDWIDTH, per_op: "0" };
 /// In a cluster file: how often its controller decides ([`super::DECIDE`]); and no policy but GIFT and its like is to be helped by servers
 /// that tell each other what jobs received.
 const CLUSTER_KEYS: &str = "decide = \"100ms\"\nexchange = \"off\"\ntargets_per_server = 16";
@@ -29,32 +29,32 @@ fn directory(target: usize) -> String {
     format!("{VOLUME}/target-{target}")
 }
 
-/// The number that a target has in the whole system.
-fn number(target: usize) -> TargetId {
-    let each = TARGETS / SERVERS;
+/// The number that a target has in a system of so many servers.
+fn number(target: usize, servers: u16) -> TargetId {
+    let each = TARGETS / usize::from(servers);
     TargetId((target / each * NUMBERS_PER_SERVER + target % each) as u16)
 }
 
-/// What comes of these applications under `policy`. Servers have `workers` threads, and write their logs to `log`.
+/// What comes of these applications under `policy` on so many servers. They have `workers` threads, and write their logs to `log`.
 pub fn measure(
     session: &Session,
     applications: &[Application],
-    layout: Layout,
+    (layout, servers): (Layout, u16),
     policy: &str,
     (workers, log): (Option<u32>, &Path),
 ) -> Result<Course> {
     let options = ServerOptions {
         cap: Some(CAP),
         workers,
-        cluster: Some(SERVERS as u16),
+        cluster: Some(servers),
         cluster_settings: CLUSTER_KEYS.to_owned(),
-        cluster_targets: Some((TARGETS / SERVERS) as u16),
+        cluster_targets: Some(TARGETS as u16 / servers),
         ..ServerOptions::default()
     };
     let mut server = ServerProcess::start(session, "applications", &options, log)?;
     server.work_in(VOLUME, Some(1), None)?;
     let directories: Vec<String> = (0..TARGETS).map(directory).collect();
-    let on = |target: usize| Striping { targets: vec![number(target)], ..Striping::over(1) };
+    let on = |target: usize| Striping { targets: vec![number(target, servers)], ..Striping::over(1) };
     server.make_dirs(directories.iter().enumerate().map(|(target, name)| (name.as_str(), Some(on(target)))))?;
     let mut crews = Vec::new();
     for (at, application) in applications.iter().enumerate() {
@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn targets_are_numbered_as_in_the_cluster() {
-        let numbers: Vec<u16> = (0..TARGETS).map(|target| number(target).0).collect();
-        assert_eq!(numbers, [0, 1, 2, 3, 16, 17, 18, 19]);
+        let numbers = |servers| (0..TARGETS).map(|target| number(target, servers).0).collect::<Vec<u16>>();
+        assert_eq!(numbers(2), [0, 1, 2, 3, 16, 17, 18, 19]);
+        assert_eq!(numbers(1), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }

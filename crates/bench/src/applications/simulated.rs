@@ -1,7 +1,7 @@
 //! The applications request by request, with the arbiters and the controller that servers have.
 
 use super::course::{Course, Ledger};
-use super::workload::{Application, BANDWIDTH, BLOCK, Layout, SERVERS, STREAMS, TARGETS};
+use super::workload::{Application, BANDWIDTH, BLOCK, Layout, STREAMS, TARGETS};
 use anyhow::{Context, Result};
 use isonomia_policy::PolicySpec;
 use isonomia_sim::request::{self, Job, Op, Phase, Scenario, Target};
@@ -16,29 +16,35 @@ const JITTER: f64 = 0.02;
 /// … in so many simulations: who meets whom, and is served first, is chance in a single one as it is in a live run.
 const SIMULATIONS: u64 = 8;
 
-/// What comes of these applications under `policy`, if the controller, where there is one, decides every `decide`: several times, by
+/// What comes of these applications under `policy` on so many servers, if the controller, where there is one, decides every `decide`: several times, by
 /// chance.
 pub fn simulate(
     applications: &[Application],
-    layout: Layout,
+    (layout, servers): (Layout, u16),
     policy: &PolicySpec,
     decide: Nanos,
 ) -> Result<Vec<Course>> {
-    (1..=SIMULATIONS).map(|seed| simulate_once(applications, layout, policy, decide, seed)).collect()
+    (1..=SIMULATIONS).map(|seed| simulate_once(applications, (layout, servers), policy, decide, seed)).collect()
 }
 
 fn simulate_once(
     applications: &[Application],
-    layout: Layout,
+    (layout, servers): (Layout, u16),
     policy: &PolicySpec,
     decide: Nanos,
     seed: u64,
 ) -> Result<Course> {
     let bandwidth = Rate::new(BANDWIDTH).expect("not zero");
     let target = |number: usize| {
-        Target::serial(format!("target-{number}"), number * SERVERS / TARGETS, bandwidth, JITTER, policy.clone())
+        Target::serial(
+            format!("target-{number}"),
+            number * usize::from(servers) / TARGETS,
+            bandwidth,
+            JITTER,
+            policy.clone(),
+        )
     };
-    let servers = (0..SERVERS).map(|server| format!("server-{server}")).collect();
+    let servers = (0..servers).map(|server| format!("server-{server}")).collect();
     let jobs = applications.iter().map(|application| job(application, layout)).collect();
     let whole = Scenario::whole(DURATION, servers, (0..TARGETS).map(target).collect(), jobs);
     let scenario = Scenario { seed, decide: Some(decide), ..whole };
@@ -94,7 +100,7 @@ mod tests {
     use crate::applications::{BASE, DECIDE, FINISH};
 
     fn course(applications: &[Application], layout: Layout, policy: &str) -> Course {
-        simulate_once(applications, layout, &policy.parse().expect("a policy"), DECIDE, 1).expect("it ends")
+        simulate_once(applications, (layout, 2), &policy.parse().expect("a policy"), DECIDE, 1).expect("it ends")
     }
 
     #[test]

@@ -9,18 +9,16 @@ use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Servers, …
-pub const SERVERS: usize = 2;
-/// … and the targets of all of them.
+/// Of all servers together.
 pub const TARGETS: usize = 8;
 pub const APPLICATIONS: usize = 16;
 const STRIPES_MAX: usize = 4;
 /// Threads that an application has for each of its targets, so that it always has a request there.
 pub const STREAMS: u64 = 2;
-/// Of a target, in bytes per second: slow enough that two cores have time to spare with all of them at full speed.
-pub const BANDWIDTH: u64 = 32 << 20;
-/// Bytes of a request.
-pub const BLOCK: u64 = 256 << 10;
+/// Of a target, in bytes per second: as in GIFT's paper, and slow enough that two cores have time to spare with all of them at full speed.
+pub const BANDWIDTH: u64 = 102_000_000;
+/// Bytes of a request: 8 ms of a target, which is long beside how late a busy machine wakes threads.
+pub const BLOCK: u64 = 768 << 10;
 /// Shortest and longest, drawn evenly on a logarithmic scale: a hundredth of GIFT's.
 const COMPUTE_MS: (f64, f64) = (1_200.0, 9_000.0);
 const IO_MS: (f64, f64) = (200.0, 2_000.0);

@@ -7,7 +7,7 @@ import service
 from service import PREFIX, SharedServerCase
 
 ALLOCATIONS = Path(__file__).resolve().parents[2] / "crates/preload/tests/cases/allocations.c"
-ALLOCATORS = ["libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4"]
+ALLOCATORS = ["libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4", "libhoard.so"]
 # Longer than a program takes here by far; one whose allocator waits for itself waits for ever.
 LIMIT_S = 60
 PYTHON = f"""

@@ -18,7 +18,7 @@ from checks import STRIPED, VOLUMES, check_files, check_names
 from gluster import Gluster, can_have_gluster
 from hosts import Network, can_have_hosts
 from proxy import Proxy
-from service import PREFIX, Case, Server, clean_environment, isonomia, wait_for
+from service import PREFIX, Case, Mount, Server, clean_environment, isonomia, wait_for, why_no_mount
 
 SEED = 13
 SERVERS = 4
@@ -34,6 +34,8 @@ CHRONICLE = Path(__file__).parent / "programs" / "chronicle.py"
 WORKERS = [("writer", f"w{number}") for number in range(4)] + [
     ("reader", "reader0"), ("reader", "reader1"), ("renamer", "renamer"), ("locker", "locker0"), ("locker", "locker1")
 ]  # fmt: skip
+# These work on a mount of their host, all others with the preload library: of each kind one, and one with striped files.
+MOUNTED = ["w1", "reader1", "locker1"]
 # What a program of its own finds: names in each volume, and of files what each block says.
 LOOK = """
 import json, os, sys
@@ -156,21 +158,39 @@ class Cluster:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class ClusterMount(Mount):
+    """The cluster's files on the host of the programs, for programs that are on none of its networks themselves."""
+
+    def __init__(self, cluster):
+        # It writes to the log of what it is a mount of.
+        self.server, self.log_path = self, cluster.directory / "mount.log"
+        self.place = Path(tempfile.mkdtemp(prefix="isonomia-mount-"))
+        self.process = None
+        self.command = [isonomia(), "mount", "--foreground", *cluster.reach(), "--timeout", f"{TIMEOUT_S}s", str(self.place)]
+        if cluster.network:
+            # Unlike `ip netns exec` this leaves it where all others see what is mounted.
+            self.command = ["nsenter", f"--net=/run/netns/{cluster.network.names[CLIENTS - 1]}", *self.command]
+
+    def log(self):
+        return self.log_path.read_text()
+
+
 class Worker:
     """A program that works, and what it wrote down."""
 
-    def __init__(self, cluster, role, name):
-        self.cluster, self.role, self.name = cluster, role, name
+    def __init__(self, cluster, role, name, mount=None):
+        self.cluster, self.role, self.name, self.mount = cluster, role, name, mount
         self.path = cluster.directory / f"{name}.chronicle"
         self.life = 0
         self.process = None
 
     def start(self):
         self.life += 1
-        arguments = [self.role, self.name, str(self.life), str(SEED), PREFIX, str(self.path)]
+        prefix = str(self.mount.place) if self.mount else PREFIX
+        program = ["python3", str(CHRONICLE), self.role, self.name, str(self.life), str(SEED), prefix, str(self.path)]
         with open(self.path.with_suffix(".errors"), "ab") as errors:
             self.process = subprocess.Popen(
-                self.cluster.program("python3", str(CHRONICLE), *arguments),
+                program if self.mount else self.cluster.program(*program),
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=clean_environment(),
             )  # fmt: skip
         return self
@@ -211,7 +231,13 @@ class Faults(Case):
         self.prepare()
         self.cluster.start()
         self.members = self.cluster.members
-        self.workers = [Worker(self.cluster, role, name).start() for role, name in WORKERS]
+        mount = None
+        if not why_no_mount():
+            mount = ClusterMount(self.cluster)
+            self.addCleanup(mount.remove)
+            mount.start()
+        where = {name: mount for name in MOUNTED}
+        self.workers = [Worker(self.cluster, role, name, where.get(name)).start() for role, name in WORKERS]
         self.addCleanup(lambda: [worker.kill() for worker in self.workers])
         self.all_work("at first")
 

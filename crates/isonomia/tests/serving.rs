@@ -11,6 +11,7 @@ use isonomia_units::Nanos;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -216,7 +217,7 @@ fn a_server_without_descriptors_goes_on_and_is_quiet() {
     let address = server.address(0);
     let socket = address.strip_prefix("unix:").unwrap();
     let begun = Instant::now();
-    let crowd: Vec<_> = (0..200).map(|_| std::os::unix::net::UnixStream::connect(socket).unwrap()).collect();
+    let crowd: Vec<_> = (0..200).map(|_| UnixStream::connect(socket).unwrap()).collect();
     let log = || std::fs::read_to_string(&path).unwrap();
     let end = Instant::now() + GRACE;
     while !log().contains("cannot accept") {
@@ -229,8 +230,44 @@ fn a_server_without_descriptors_goes_on_and_is_quiet() {
     let lines = log().lines().count() as u128;
     assert!(lines <= 8 + begun.elapsed().as_millis() / 100, "{lines} lines");
     drop(crowd);
-    let text = server.ask(&["status"]);
-    assert!(text.contains("policy user-then-size-fair"), "{text}");
+    let text = server.ask(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(status["policy"], "user-then-size-fair", "{text}");
+    // It has tried as often, whatever it wrote of it.
+    let tried = u128::from(status["refused"]["system"].as_u64().unwrap());
+    assert!((1..=2 + begun.elapsed().as_millis() / 100).contains(&tried), "{tried} times");
+}
+
+#[test]
+fn a_crowd_that_is_refused_leaves_few_lines_in_the_log() {
+    let logs = tempfile::tempdir().unwrap();
+    let path = logs.path().join("log");
+    let log = Stdio::from(std::fs::File::create(&path).unwrap());
+    let server = Server::spawn(std::process::Command::new(PROGRAM), &[], log);
+    let address = server.address(0);
+    let begun = Instant::now();
+    for _ in 0..200 {
+        let mut stranger = UnixStream::connect(address.strip_prefix("unix:").unwrap()).unwrap();
+        stranger.write_all(&[0xff; 64]).unwrap();
+        // Until it is refused. The rest of what was sent was not read, so it may be told of a reset.
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    let log = std::fs::read_to_string(&path).unwrap();
+    // Ten of a user in ten seconds.
+    let refused = log.lines().filter(|line| line.contains("connection refused")).count() as u64;
+    assert!((1..=10 * (2 + begun.elapsed().as_secs() / 10)).contains(&refused), "{refused} of 200: {log}");
+}
+
+#[test]
+fn a_server_takes_as_many_descriptors_as_the_system_gives() {
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -S -n 256 && exec \"$0\" \"$@\"", PROGRAM]);
+    let server = Server::spawn(limited, &[], Stdio::inherit());
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.child.id())).unwrap();
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let [soft, hard]: [&str; 2] = files.split_whitespace().take(2).collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(soft, hard);
+    assert_ne!(soft, "256");
 }
 
 #[test]

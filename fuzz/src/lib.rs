@@ -19,7 +19,7 @@ use isonomia_transport::handshake::Identity;
 use isonomia_transport::key::{Key, Secret};
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, wait};
-use isonomia_units::{Ino, Nanos, TargetId};
+use isonomia_units::{Ino, Nanos};
 use rustix::event::PollFlags;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -52,9 +52,8 @@ pub struct Running {
     pub remote: Address,
     /// What the stranger may read and write.
     pub own: Capability,
-    /// What he may do with the objects of a spread file, and where these are.
-    objects: ObjectCapability,
-    targets: Vec<TargetId>,
+    /// What he may do with each object of a spread file.
+    objects: Vec<ObjectCapability>,
     key_file: PathBuf,
     secret: OpenFile,
     client: Client,
@@ -123,21 +122,21 @@ fn start() -> Running {
     owner.mkdir(Ino::ROOT, b"spread", 0o777).expect("a volume");
     owner.set_xattr(Ino::ROOT, b"spread", true, XATTR, b"count=2 size=4KiB", XattrHow::default()).expect("striped");
     open(&owner, b"spread/own", 0o666);
-    let (objects, targets) = as_stranger(|| {
-        let spread = open(&client(), b"spread/own", 0o666);
-        (objects_of(&local, &spread), spread.layout.targets)
-    });
-    Running { local, remote, own, objects, targets, key_file, secret, client: owner, inputs: 0, _server: server }
+    let objects = as_stranger(|| objects_of(&local, &open(&client(), b"spread/own", 0o666)));
+    Running { local, remote, own, objects, key_file, secret, client: owner, inputs: 0, _server: server }
 }
 
 /// What its holder may do with the objects of a spread file.
-fn objects_of(local: &Address, file: &OpenFile) -> ObjectCapability {
+fn objects_of(local: &Address, file: &OpenFile) -> Vec<ObjectCapability> {
     let mut line = Line::open(local, &Identity { client: 9, ..Identity::default() }, soon()).expect("welcome");
     let request = RequestHeader::with_capability(Op::FindObjects, &file.capability);
-    let mut reply = [0; size_of::<FileObjects>()];
+    let targets = &file.layout.targets;
+    let mut reply = vec![0; FileObjects::len(targets.len())];
     let (header, _) = line.exchange(&request, [b"", b""], &mut reply, PATIENCE, Manner::default()).expect("an answer");
     assert_eq!(header.errno, 0);
-    FileObjects::read_from_bytes(&reply).expect("a file's objects").capability
+    let (found, codes, _) = FileObjects::decode(&reply).expect("a file's objects");
+    let each = (0..).zip(targets).zip(codes);
+    each.map(|((index, target), code)| found.capability_for(index, *target, code)).collect()
 }
 
 /// What `connect` gives while this thread is the stranger, if it may be another one.
@@ -186,8 +185,8 @@ impl Running {
         }
         if how & 16 != 0 {
             let (op, index) =
-                (Op::ALL[usize::from(header.op) % Op::ALL.len()], header.mode as usize % self.targets.len());
-            let object = RequestHeader::of_object(op, &self.objects, index as u32, self.targets[index]);
+                (Op::ALL[usize::from(header.op) % Op::ALL.len()], header.mode as usize % self.objects.len());
+            let object = RequestHeader::of_object(op, &self.objects[index]);
             let RequestHeader { seq, ino2, offset, len, valid, path_len, path2_len, .. } = header;
             let flags = header.flags | object.flags;
             header = RequestHeader { seq, flags, ino2, offset, len, valid, path_len, path2_len, ..object };

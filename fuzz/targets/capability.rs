@@ -6,15 +6,15 @@
 use isonomia_proto::fs::{Capability, access};
 use isonomia_proto::object::ObjectCapability;
 use isonomia_proto::request::{Op, RequestHeader};
-use isonomia_store::checksum::ObjectId;
-use isonomia_store::{ObjectPlace, ObjectSigner, Store, StoreConfig, TargetDir};
+use isonomia_store::{ObjectSigner, Store, StoreConfig, TargetDir};
 use isonomia_units::{Ino, ServerId, TargetId};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
 /// The time at which all is checked.
 const NOW_SECS: u64 = 1_000_000;
-const PLACE: ObjectPlace = ObjectPlace { target: TargetId(0), object: ObjectId { number: 7, generation: 3, index: 1 } };
+/// Of a file's objects.
+const TARGETS: [TargetId; 2] = [TargetId(5), TargetId(0)];
 
 fuzz_target!(|bytes: &[u8]| {
     static STORE: LazyLock<Store> = LazyLock::new(store);
@@ -34,12 +34,15 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(STORE.verify(&changed).is_ok(), changed == made);
 
     let signer = ObjectSigner::new(4, [9; 16]);
-    let made = signer.sign((7, 3, 2), access::READ, 1000, NOW_SECS, 60);
-    signer.verify(&made, PLACE, access::READ, NOW_SECS, 0).expect("it was made here");
+    let (first, codes) = signer.sign(((7, 3), &TARGETS), access::READ, 1000, NOW_SECS, 60);
+    let made = ObjectCapability { index: 1, target: TARGETS[1].0, mac: codes[1], ..first };
+    signer.verify(&made, access::READ, NOW_SECS, 0).expect("it was made here");
     let changed = ObjectCapability { mac: made.mac, ..ObjectCapability::from_bytes(over(made.to_bytes(), bytes)) };
-    assert_eq!(signer.verify(&changed, PLACE, access::READ, NOW_SECS, 0).is_ok(), changed == made);
+    assert_eq!(signer.verify(&changed, access::READ, NOW_SECS, 0).is_ok(), changed == made);
     let changed = ObjectCapability { mac: [made.mac[0], made.mac[1] ^ capability.mac], ..made };
-    assert_eq!(signer.verify(&changed, PLACE, access::READ, NOW_SECS, 0).is_ok(), changed == made);
+    assert_eq!(signer.verify(&changed, access::READ, NOW_SECS, 0).is_ok(), changed == made);
+    let carried = RequestHeader::of_object(Op::Read, &changed).object_capability();
+    assert_eq!(carried, changed);
 });
 
 /// `bytes` with the bits turned that are set in `mask`.

@@ -16,9 +16,12 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// Room for every reply but those of reads: a path, a full layout, a page of directory entries. Not on the stack, nor is any
+/// Room for every reply but those of reads and opens: a path, a page of directory entries. Not on the stack, nor is any
 /// room for a path: a program's threads may have stacks of 16 KiB in all.
 const REPLY_LEN_MAX: usize = 16 << 10;
+/// Room for that of an open: with a full layout, and as many codes.
+const OPEN_REPLY_LEN_MAX: usize =
+    size_of::<OpenReply>() + FileObjects::len(Layout::TARGETS_MAX) + Layout::encoded_len(Layout::TARGETS_MAX);
 /// Bytes of directory entries asked for at a time.
 const READ_DIR_LEN: u32 = REPLY_LEN_MAX as u32;
 
@@ -172,7 +175,7 @@ impl Client {
         ] {
             request.flags |= if set { bit } else { 0 };
         }
-        let mut reply = vec![0; REPLY_LEN_MAX];
+        let mut reply = vec![0; OPEN_REPLY_LEN_MAX];
         let mut patience = self.patience();
         let header = loop {
             match self.with_paths(request, path, b"", &mut reply) {
@@ -186,8 +189,8 @@ impl Client {
         let (fixed, mut rest) = OpenReply::read_from_prefix(reply).map_err(|_| malformed())?;
         let mut stripes = None;
         if fixed.spread != 0 {
-            let (objects, layout) = FileObjects::read_from_prefix(rest).map_err(|_| malformed())?;
-            stripes = Some(Arc::new(Stripes::opened(objects).ok_or_else(malformed)?));
+            let (objects, codes, layout) = FileObjects::decode(rest).ok_or_else(malformed)?;
+            stripes = Some(Arc::new(Stripes::opened(objects, codes).ok_or_else(malformed)?));
             rest = layout;
         }
         let layout = Layout::decode(rest).map_err(|_| malformed())?;

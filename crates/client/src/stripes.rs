@@ -12,7 +12,9 @@
 //!   again. If the server does not know any more which it was, the write fails (EIO). While a file is being cut it does not grow: the volume's server is told again.
 //! * An object that has not done a cut of which this client knows will lose what lies behind that: this part is written again.
 //! * A write says which was the last cut that the client knows, and an object that has done a later one refuses it: the client
-//!   asks the volume's server, and writes again.
+//!   asks the volume's server, and writes again. It writes everything again, also what other objects had taken before that cut and
+//!   somebody may have read: of what is left otherwise one part would have come before the cut, and the other after it, and be there
+//!   without the first.
 //! * An *append* has its place by the server of the volume. If the file was made shorter meanwhile, the place may be another
 //!   append's by now: nothing is written there, and it takes another one.
 //! * Who may have written behind the end and cannot tell of it, because a server did not answer, has the file cut to the size that it
@@ -25,6 +27,7 @@
 //! What is known of a file is kept with it ([`Stripes`]), and may be old: then it is the number of a cut that shows it, or bytes
 //! that are missing.
 
+mod known;
 mod patience;
 mod seek;
 
@@ -34,123 +37,22 @@ use crate::session::Session;
 use crate::transfer::{Purpose, Side};
 use crate::{Client, Error};
 use isonomia_proto::fs::Layout;
-use isonomia_proto::object::{FileObjects, server_of, told};
+use isonomia_proto::object::{FileEnd, FileObjects, server_of, told};
 use isonomia_proto::request::{NO_TARGET, Op, ReplyHeader, RequestHeader, flag};
 use isonomia_proto::space::SpaceChange;
 use isonomia_transport::monotonic_now;
 use isonomia_units::{Ino, Nanos, TargetId};
+use known::Known;
+pub use known::Stripes;
 pub(crate) use patience::Patience;
 use rustix::io::Errno;
-use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use zerocopy::FromBytes;
 
 /// Bytes that are moved at once at most: a longer transfer is several.
 const AT_ONCE_LEN_MAX: usize = 64 << 20;
 /// How long the time of a write is right for later ones: no longer than that of the kernel's clock for the times of local files.
 const TOLD_FOR: Nanos = Nanos::from_millis(4);
-/// Looks at what another thread is copying, before it is done without.
-const LOOKS: u32 = 1_000;
-
-/// What is known of a spread file.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    objects: FileObjects,
-    /// When its server was last told of a write.
-    told_at: Nanos,
-}
-
-/// What is known of a spread file, for all who have it open in this process. It is a hint, and may be missing.
-#[derive(Debug)]
-pub struct Stripes {
-    targets_per_server: u16,
-    /// Objects may have bytes behind the end of which the server of the volume is still to be told.
-    owes_cut: AtomicBool,
-    /// A thread copies what is known. A forked child may find that so for ever, and asks the server each time.
-    is_busy: AtomicBool,
-    known: UnsafeCell<Option<Known>>,
-}
-
-// SAFETY: `known` is touched only by the thread that changed `is_busy` from false to true.
-unsafe impl Sync for Stripes {}
-
-/// Equal if they mean the same servers: what is known besides is not part of the file.
-impl PartialEq for Stripes {
-    fn eq(&self, other: &Self) -> bool {
-        self.targets_per_server == other.targets_per_server
-    }
-}
-
-impl Eq for Stripes {}
-
-impl Stripes {
-    /// Of a file of which nothing else is known than how many numbers each server has for its targets.
-    pub fn new(targets_per_server: u16) -> Self {
-        let (owes_cut, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { targets_per_server, owes_cut, is_busy, known: UnsafeCell::new(None) }
-    }
-
-    /// Of a file that was opened.
-    pub(crate) fn opened(objects: FileObjects) -> Option<Self> {
-        let stripes = Self::new(u16::try_from(objects.targets_per_server).ok().filter(|count| *count > 0)?);
-        stripes.learn(Known { objects, told_at: Nanos::ZERO });
-        Some(stripes)
-    }
-
-    /// Whether objects may have bytes behind the end of which the server of the volume is still to be told.
-    pub fn owes_cut(&self) -> bool {
-        self.owes_cut.load(Ordering::Relaxed)
-    }
-
-    /// How many numbers each server has for its targets.
-    pub fn targets_per_server(&self) -> u16 {
-        self.targets_per_server
-    }
-
-    fn with<T>(&self, what: impl FnOnce(&mut Option<Known>) -> T) -> Option<T> {
-        let is_free = || !self.is_busy.load(Ordering::Relaxed) && !self.is_busy.swap(true, Ordering::Acquire);
-        let is_mine = (0..LOOKS).any(|_| {
-            let is_mine = is_free();
-            if !is_mine {
-                std::hint::spin_loop();
-            }
-            is_mine
-        });
-        // SAFETY: `is_busy` is ours until below.
-        let done = is_mine.then(|| what(unsafe { &mut *self.known.get() }));
-        if is_mine {
-            self.is_busy.store(false, Ordering::Release);
-        }
-        done
-    }
-
-    /// What is known to the holder of a capability.
-    fn known(&self, file: &OpenFile) -> Option<Known> {
-        let known = self.with(|known| *known).flatten()?;
-        let (one, other) = (&known.objects.capability, &file.capability);
-        ((one.holder, one.access) == (other.holder, other.access)).then_some(known)
-    }
-
-    fn learn(&self, new: Known) {
-        let newer = |known: &mut Option<Known>| {
-            // Another thread may have been told something later. Of the same cut the larger size is.
-            let is_older = known.is_some_and(|known| {
-                let of = |known: &Known| (known.objects.cuts, known.objects.size_bytes);
-                known.objects.capability.holder == new.objects.capability.holder && of(&known) > of(&new)
-            });
-            let told_at = known.map_or(new.told_at, |known| known.told_at.max(new.told_at));
-            match known {
-                Some(known) if is_older => {
-                    known.objects.capability = new.objects.capability;
-                    known.told_at = told_at;
-                }
-                _ => *known = Some(Known { told_at, ..new }),
-            }
-        };
-        // Without it the server is asked again.
-        let _ = self.with(newer);
-    }
-}
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,22 +86,23 @@ impl Client {
     /// The same, with the number of the last cut that may have made the file shorter.
     fn look_at_cuts(&self, file: &OpenFile, stripes: &Stripes) -> Result<(u64, Known), Error> {
         let request = RequestHeader::with_capability(Op::FindObjects, &file.capability);
-        let (shortened, objects) = self.for_objects(request)?;
-        let known = Known { objects, told_at: Nanos::ZERO };
-        stripes.learn(known);
-        Ok((shortened, known))
-    }
-
-    fn for_objects(&self, request: RequestHeader) -> Result<(u64, FileObjects), Error> {
-        self.objects_of(request).map(|(header, objects)| (header.value, objects))
-    }
-
-    fn objects_of(&self, request: RequestHeader) -> Result<(ReplyHeader, FileObjects), Error> {
-        let mut reply = [0; size_of::<FileObjects>()];
+        let mut reply = vec![0; FileObjects::len(file.layout.targets.len())];
         let header = self.transact(request, [b"", b""], &mut reply)?;
         let is_whole = header.payload_len as usize == reply.len();
-        let objects = FileObjects::read_from_bytes(&reply).ok().filter(|_| is_whole);
-        objects.map(|objects| (header, objects)).ok_or_else(|| self.malformed(Ino(request.ino)))
+        let found = FileObjects::decode(&reply).filter(|(.., rest)| is_whole && rest.is_empty());
+        let (objects, codes, _) = found.ok_or_else(|| self.malformed(Ino(request.ino)))?;
+        let known = Known { objects, codes: codes.into(), told_at: Nanos::ZERO };
+        stripes.learn(known.clone());
+        Ok((header.value, known))
+    }
+
+    /// Asks the server of the volume what is answered with the end of the file.
+    fn end_after(&self, request: RequestHeader) -> Result<(ReplyHeader, FileEnd), Error> {
+        let mut reply = [0; size_of::<FileEnd>()];
+        let header = self.transact(request, [b"", b""], &mut reply)?;
+        let is_whole = header.payload_len as usize == reply.len();
+        let end = FileEnd::read_from_bytes(&reply).ok().filter(|_| is_whole);
+        end.map(|end| (header, end)).ok_or_else(|| self.malformed(Ino(request.ino)))
     }
 
     /// After a server refused the capability: another one, a moment later.
@@ -210,13 +113,13 @@ impl Client {
     }
 
     /// Requests for `len` bytes at `offset` of the file.
-    fn runs(&self, op: Op, layout: &Layout, objects: &FileObjects, offset: u64, len: usize) -> Result<Vec<Run>, Error> {
+    fn runs(&self, op: Op, layout: &Layout, known: &Known, offset: u64, len: usize) -> Result<Vec<Run>, Error> {
         let mut runs = Vec::new();
         let mut start = 0;
         while start < len {
             let spot = layout.spot(offset + start as u64);
             let run_len = (len - start).min(usize::try_from(spot.run).unwrap_or(usize::MAX));
-            let run = self.run(op, layout, objects, spot.index)?;
+            let run = self.run(op, layout, known, spot.index)?;
             let request = RequestHeader { offset: spot.offset, ..run.request };
             runs.push(Run { start, len: run_len, request, ..run });
             start += run_len;
@@ -225,12 +128,14 @@ impl Client {
     }
 
     /// A request for an object of the file.
-    fn run(&self, op: Op, layout: &Layout, objects: &FileObjects, index: usize) -> Result<Run, Error> {
+    fn run(&self, op: Op, layout: &Layout, known: &Known, index: usize) -> Result<Run, Error> {
+        let Known { objects, codes, .. } = known;
         let target = layout.targets.get(index).copied().unwrap_or(TargetId(0));
         let server = u16::try_from(objects.targets_per_server).ok().and_then(|count| server_of(target, count));
-        let server = server.ok_or_else(|| self.malformed(Ino(objects.capability.number)))?;
-        let request = RequestHeader::of_object(op, &objects.capability, index as u32, target);
-        Ok(Run { start: 0, len: 0, request, server })
+        let found = server.zip(codes.get(index));
+        let (server, code) = found.ok_or_else(|| self.malformed(Ino(objects.capability.number)))?;
+        let capability = objects.capability_for(index as u16, target, *code);
+        Ok(Run { start: 0, len: 0, request: RequestHeader::of_object(op, &capability), server })
     }
 
     fn exchange(&self, runs: Vec<Run>, side: &mut Side<'_>) -> Result<Moved, Error> {
@@ -290,7 +195,7 @@ impl Client {
         // Where that cannot be said now it is said before the next write, when the file is closed ([`Client::close`]), or by
         // the end of this process.
         let is_away = self.session_of(Ino(file.capability.ino)).is_ok_and(Session::is_away);
-        let is_told = !is_away && self.for_objects(request).is_ok();
+        let is_told = !is_away && self.end_after(request).is_ok();
         stripes.owes_cut.store(!is_told, Ordering::Relaxed);
     }
 
@@ -311,13 +216,13 @@ impl Client {
         let (mut untold_to, mut told_to, mut kept) = (0, 0, 0);
         loop {
             let cuts = match place {
-                Place::Given => known.objects.cuts,
+                Place::Given => known.objects.end.cuts,
                 Place::Reserved(cuts) => cuts,
             };
             let (from, rest) = (offset + kept as u64, data.get(kept..).unwrap_or_default());
-            let mut runs = self.runs(Op::Write, &file.layout, &known.objects, from, rest.len())?;
+            let mut runs = self.runs(Op::Write, &file.layout, &known, from, rest.len())?;
             runs.iter_mut().for_each(|run| run.request.ino2 = cuts.saturating_add(1));
-            *is_loose |= offset + data.len() as u64 > known.objects.size_bytes;
+            *is_loose |= offset + data.len() as u64 > known.objects.end.size_bytes;
             let moved = self.exchange(runs, &mut Side::Write(rest, Purpose::Plain))?;
             is_unanswered |= moved.is_unanswered;
             untold_to = untold_to.max(kept + moved.furthest);
@@ -366,13 +271,13 @@ impl Client {
         patience: &mut Patience,
     ) -> Result<(Place, Known), Error> {
         let (shortened, known) = self.look_at_cuts(file, stripes)?;
-        if known.objects.cuts <= cuts {
+        if known.objects.end.cuts <= cuts {
             // An older copy of the file's metadata was put back. With one more cut they agree again.
             self.have_cut(file, stripes);
         }
         let place = match place {
             Place::Reserved(cuts) if shortened > cuts => return Err(Error::Server(Errno::AGAIN)),
-            Place::Reserved(_) => Place::Reserved(known.objects.cuts),
+            Place::Reserved(_) => Place::Reserved(known.objects.end.cuts),
             Place::Given => place,
         };
         patience.pause(Errno::TIMEDOUT)?;
@@ -389,7 +294,7 @@ impl Client {
         patience: &mut Patience,
     ) -> Result<Settled, Error> {
         let Some((lowest, highest)) = cuts else { return Ok(Settled::Done) };
-        let FileObjects { cuts, size_bytes, .. } = known.objects;
+        let FileEnd { cuts, size_bytes } = known.objects.end;
         if lowest < cuts && end > size_bytes {
             patience.pause(Errno::TIMEDOUT)?;
             return Ok(Settled::AgainFrom(size_bytes));
@@ -406,9 +311,8 @@ impl Client {
             ..RequestHeader::with_capability(Op::TellSize, &file.capability)
         };
         loop {
-            let (header, objects) = self.objects_of(request)?;
-            let told_at = if header.value == told::TAKEN { now } else { Nanos::ZERO };
-            stripes.learn(Known { objects, told_at });
+            let (header, end_now) = self.end_after(request)?;
+            stripes.learn_end(end_now, if header.value == told::TAKEN { now } else { Nanos::ZERO });
             match header.value {
                 told::AGAIN => patience.pause(Errno::TIMEDOUT)?,
                 told::CUT => {
@@ -455,15 +359,15 @@ impl Client {
         let mut patience = self.patience();
         let mut known = self.known(file, stripes)?;
         loop {
-            if offset.saturating_add(part.len() as u64) > known.objects.size_bytes {
+            if offset.saturating_add(part.len() as u64) > known.objects.end.size_bytes {
                 known = self.look(file, stripes)?;
             }
-            let there = known.objects.size_bytes.saturating_sub(offset);
+            let there = known.objects.end.size_bytes.saturating_sub(offset);
             let len = part.len().min(usize::try_from(there).unwrap_or(usize::MAX));
             if len == 0 {
                 return Ok(0);
             }
-            let runs = self.runs(Op::Read, &file.layout, &known.objects, offset, len)?;
+            let runs = self.runs(Op::Read, &file.layout, &known, offset, len)?;
             let moved = self.exchange(runs, &mut Side::Read(&mut part[..len]))?;
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
@@ -471,7 +375,7 @@ impl Client {
             }
             if !moved.missing.is_empty() {
                 let now = self.look(file, stripes)?;
-                if now.objects.cuts != known.objects.cuts {
+                if now.objects.end.cuts != known.objects.end.cuts {
                     known = now;
                     patience.pause(Errno::TIMEDOUT)?;
                     continue;
@@ -499,10 +403,10 @@ impl Client {
         request.len = data.len() as u32;
         request.target = file.layout.locate(0).0.0;
         loop {
-            let appended = self.for_objects(request).and_then(|(offset, objects)| {
-                stripes.learn(Known { objects, told_at: monotonic_now() });
-                let place = Place::Reserved(objects.cuts);
-                Ok((offset, self.write_stripes(file, stripes, offset, data, place)?))
+            let appended = self.end_after(request).and_then(|(header, end)| {
+                stripes.learn_end(end, monotonic_now());
+                let place = Place::Reserved(end.cuts);
+                Ok((header.value, self.write_stripes(file, stripes, header.value, data, place)?))
             });
             match appended {
                 Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,
@@ -517,7 +421,7 @@ impl Client {
         let mut known = self.known(file, stripes)?;
         loop {
             let each = 0..file.layout.targets.len();
-            let runs = each.map(|index| self.run(Op::Fsync, &file.layout, &known.objects, index));
+            let runs = each.map(|index| self.run(Op::Fsync, &file.layout, &known, index));
             let moved = self.exchange(runs.collect::<Result<_, _>>()?, &mut Side::Read(&mut []))?;
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
@@ -549,7 +453,7 @@ impl Client {
             for index in 0..file.layout.targets.len() {
                 let (from, to) = (file.layout.object_size(index, offset), file.layout.object_size(index, end));
                 if from < to {
-                    let mut run = self.run(Op::Fallocate, &file.layout, &known.objects, index)?;
+                    let mut run = self.run(Op::Fallocate, &file.layout, &known, index)?;
                     (run.request.offset, run.request.ino2) = (from, to - from);
                     run.request.valid = change.mode();
                     runs.push(run);

@@ -58,8 +58,7 @@ impl World {
         let is_wanted = running.node.table().slot(key.number).is_some_and(|slot| slot.changed == instruction);
         let is_full = self.directories[&server].is_full;
         if !is_wanted || is_full {
-            let directory = self.directories.get_mut(&server)?;
-            directory.incoming.remove(&key);
+            // What is here of it already, or still, stays until it is to be dropped.
             return Some(Err(if is_wanted { ENOSPC } else { ECANCELED }));
         }
         let source = self.current(from).filter(|source| self.processes[*source].state == State::Running)?;

@@ -210,7 +210,7 @@ pub enum Outcome {
     NotFrozen(i32),
     /// All of it is here.
     Fetched,
-    /// Nothing of it is here: the errno of the file system, such as ENOSPC.
+    /// Not all of it is here, and what is will go: the errno of the file system, such as ENOSPC.
     NotFetched(i32),
     /// A part of it may be here. It is told to nobody: so a server knows after a stop what to go on with, or to remove.
     Fetching,

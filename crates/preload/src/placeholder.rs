@@ -32,7 +32,7 @@ const FILE_LINK: &[u8] = b"/memfd:isonomia-file";
 const MAGIC: u64 = u64::from_le_bytes(*b"isofile5");
 const PAGE_LEN: usize = 4096;
 /// Bytes of the longest layout on the wire.
-const LAYOUT_LEN_MAX: usize = 10 + 2 * Layout::TARGETS_MAX;
+const LAYOUT_LEN_MAX: usize = Layout::encoded_len(Layout::TARGETS_MAX);
 /// Other users whom the capability is made out to as well, at once: more take the place of the earliest.
 const OTHERS_MAX: usize = 32;
 /// The holder of a place that is free or about to change. The kernel gives this number to nobody.

@@ -377,6 +377,11 @@ impl Layout {
         u64::MAX
     }
 
+    /// Bytes of the wire form with so many targets.
+    pub const fn encoded_len(targets: usize) -> usize {
+        size_of::<u64>() + size_of::<u16>() + targets * size_of::<u16>()
+    }
+
     /// Appends the wire form: stripe size, with its lowest bit set if the layout grows, count, targets.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let grows = if self.grows { Self::GROWS } else { 0 };

@@ -67,7 +67,7 @@ ops! {
     SetAttr = 2,
     /// Opens or creates the path: `len` is the access asked for, `mode`, `flags` [`flag::CREATE`] and others, perhaps with
     /// an [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`], the
-    /// [`FileObjects`](crate::object::FileObjects) of a spread file, and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
+    /// [`FileObjects`](crate::object::FileObjects) of a spread file with their codes, and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
     /// Gives back one reference of this session to `ino` as the open file `owner`. With
     /// [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end of a spread file is cut off soon.
@@ -112,7 +112,7 @@ ops! {
     /// Reply: [`crate::fs::FsStat`].
     StatFs = 19,
     /// Reserves `len` bytes at the end of the file for a striped append; `value` is their offset. `target` is any of the
-    /// file's. Reply of a spread file: its [`FileObjects`](crate::object::FileObjects) afterwards. EAGAIN while it is being cut, or if
+    /// file's. Reply of a spread file: its [`FileEnd`](crate::object::FileEnd) afterwards. EAGAIN while it is being cut, or if
     /// that was cut off again.
     ReserveAppend = 20,
     /// Path of the directory `ino` from the root. Reply: the path.
@@ -173,11 +173,11 @@ ops! {
     /// A message of `len` bytes, of the kind `valid`, from the server of number `offset` of the same cluster. EACCES from anybody else.
     Peer = 38,
     /// Asks for what it takes to get at the bytes of a spread file, on the strength of the capability of an open file. Reply:
-    /// [`FileObjects`](crate::object::FileObjects), and in `value` the number of the last cut that made the file shorter, or
+    /// [`FileObjects`](crate::object::FileObjects) with their codes, and in `value` the number of the last cut that made the file shorter, or
     /// of a later one: room that was made before that may be somebody else's. EINVAL of a file that is not spread.
     FindObjects = 39,
     /// Says of a spread file that it was written to, up to `offset` at most, by objects of which the one with the lowest number of
-    /// a last cut had `ino2`. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileObjects`](crate::object::FileObjects)
+    /// a last cut had `ino2`. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileEnd`](crate::object::FileEnd)
     /// afterwards. With [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end is cut off soon.
     TellSize = 40,
     /// Says that an I/O phase of the job begins or ends ([`PhaseCall`](crate::phase::PhaseCall)). `value` of the reply is 1 if the
@@ -320,9 +320,10 @@ pub struct RequestHeader {
     /// Length of the second path.
     pub path2_len: u16,
     /// Of an [`Op::Mkdir`] in the root of a cluster: the server that is to have the new volume, 0 for the one that its name
-    /// leads to. Of a request for an object: how many the file has, by the capability.
+    /// leads to. Of a request for an object: which of the file's it is.
     pub server: u16,
-    /// The target of a read, write, sync, or reservation: where the file's layout puts all of the bytes, or ESTALE. An
+    /// The target of a read, write, sync, or reservation: where the file's layout puts all of the bytes, or that of the
+    /// capability for an object, or ESTALE. An
     /// append of one request is for files with one target.
     pub target: u16,
     /// The open file (drawn by the client), or whom the process speaks for when it locks.

@@ -20,7 +20,7 @@ impl PagesOf {
     /// What a request to read, write or sync is for.
     pub fn request(header: &RequestHeader) -> Self {
         match header.is_for_object() {
-            true => Self::Object(ObjectId { number: header.ino, generation: header.generation, index: header.mode }),
+            true => Self::Object(ObjectPlace::of(&header.object_capability()).object),
             false => Self::File(Ino(header.ino)),
         }
     }

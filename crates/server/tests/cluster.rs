@@ -4,8 +4,10 @@
 
 mod running;
 
-use isonomia_client::{Address, Client, Error, Ino, OpenHow, RenameHow, access};
-use isonomia_proto::control::{ControlReply, ControlRequest};
+use isonomia_client::{
+    Address, Change, Client, Error, Ino, OpenHow, RenameHow, TimeChange, Timestamp, XattrHow, access,
+};
+use isonomia_proto::control::{ControlReply, ControlRequest, VolumePlace};
 use isonomia_server::{Config, METADATA, Server};
 use isonomia_store::{Loss, START_OVER};
 use isonomia_transport::control::ControlConnection;
@@ -228,6 +230,70 @@ fn memory_is_shared_with_a_server_whose_socket_comes_last() {
     assert_eq!(client.write_at(&file, 0, &[1; 4096]).unwrap(), 4096);
     // There is no memory to map over TCP.
     client.map_file(&file, 4096, true).unwrap();
+}
+
+#[test]
+fn a_volume_whose_move_is_given_up_keeps_what_its_directory_has() {
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    client.make_volume(b"v", 0o755, ServerId(1)).unwrap();
+    client.mkdir(Ino::ROOT, b"v/sub", 0o700).unwrap();
+    let long_ago = TimeChange::At(Timestamp::from_secs(1_000_000));
+    let change = Change { mode: Some(0o2_751), atime: Some(long_ago), mtime: Some(long_ago), ..Change::default() };
+    client.set_attr(Ino::ROOT, b"v", true, &change).unwrap();
+    client.set_xattr(Ino::ROOT, b"v", true, b"user.kept", b"value", XattrHow::default()).unwrap();
+    let all = |client: &Client| {
+        let mut value = [0; 9];
+        let len = client.get_xattr(Ino::ROOT, b"v", true, b"user.kept", &mut value).unwrap();
+        let attr = client.get_attr(Ino::ROOT, b"v", true).unwrap();
+        (attr, value[..len].to_vec(), names(client, Ino(attr.ino)))
+    };
+    let before = all(&client);
+    assert_eq!(
+        (before.0.mode & 0o7_777, &before.1[..], &before.2[..]),
+        (0o2_751, &b"value"[..], &["sub".to_owned()][..])
+    );
+    let mut control = ControlConnection::connect(&cluster.configs[0].listen[0], None, Nanos::from_secs(20)).unwrap();
+    let mut ask = |request: &ControlRequest| control.ask(request).unwrap();
+    let moving = |to, id| ControlRequest::MoveVolume { name: "v".to_owned(), to, id };
+    let end = Instant::now() + PATIENCE;
+    // There is nobody where it is to go.
+    cluster.servers[1] = None;
+    assert!(matches!(ask(&moving(2, 1)), ControlReply::VolumeMoved { is_done: false }));
+    let is_on = |volume: &VolumePlace, server: &str| volume.name == "v" && volume.server == server;
+    while !matches!(ask(&ControlRequest::Volumes), ControlReply::Volumes(list) if list.volumes.iter().any(|volume| is_on(volume, "io2")))
+    {
+        assert!(Instant::now() < end, "it does not leave");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    while !matches!(ask(&moving(1, 2)), ControlReply::VolumeMoved { is_done: true }) {
+        assert!(Instant::now() < end, "it does not come back");
+    }
+    assert_eq!(all(&client), before);
+    cluster.servers[1] = Some(Server::start(cluster.configs[1].clone()).unwrap());
+    assert_eq!(all(&cluster.client(1, false)), before);
+    // All of that goes with it when it does go.
+    while !matches!(ask(&moving(2, 3)), ControlReply::VolumeMoved { is_done: true }) {
+        assert!(Instant::now() < end, "it does not move");
+    }
+    assert_eq!(cluster.has(Ino(before.0.ino).volume()), 1);
+    assert_eq!(all(&client), before);
+}
+
+#[test]
+fn memory_is_shared_with_a_server_of_this_host_whose_address_on_tcp_was_given() {
+    let cluster = Cluster::start(2);
+    let on_tcp: Vec<Address> = cluster.configs.iter().map(|config| config.listen[1].clone()).collect();
+    let maps = |client: &Client| {
+        let file = client.open(Ino::ROOT, b"first/file", &create()).unwrap();
+        assert_eq!(client.write_at(&file, 0, &[1; 4096]).unwrap(), 4096);
+        client.map_file(&file, 4096, true).is_ok()
+    };
+    let client = cluster.client_of(on_tcp.clone());
+    client.make_volume(b"first", 0o755, ServerId(1)).unwrap();
+    assert!(maps(&client));
+    // Who gives one address says how.
+    assert!(!maps(&cluster.client_of(on_tcp[..1].to_vec())));
 }
 
 #[test]

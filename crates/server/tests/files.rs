@@ -68,6 +68,42 @@ fn names_are_served_over_both_transports() {
     }
 }
 
+/// `ISONOMIA_ENTRIES=2000000` has a directory of so many.
+#[test]
+fn a_listing_of_many_pages_has_every_name_once() {
+    let count: usize = std::env::var("ISONOMIA_ENTRIES").map_or(10_000, |text| text.parse().unwrap());
+    let running = start(|_| {});
+    let dir = Ino(running.clients()[0].mkdir(Ino::ROOT, b"crowd", 0o755).unwrap().attr.ino);
+    let name_of = |number: usize| format!("{number:07}").into_bytes();
+    let begun = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for first in 0..4 {
+            let client = running.clients().swap_remove(0);
+            scope.spawn(move || {
+                for number in (first..count).step_by(4) {
+                    client.symlink(b"x", dir, &name_of(number)).unwrap();
+                }
+            });
+        }
+    });
+    println!("{count} names made in {:?}", begun.elapsed());
+    for client in running.clients() {
+        let begun = std::time::Instant::now();
+        let (mut found, mut cookie, mut pages) = (vec![false; count], 0, 0);
+        loop {
+            let page = client.read_dir(dir, cookie).unwrap();
+            let Some(last) = page.last() else { break };
+            (cookie, pages) = (last.cookie, pages + 1);
+            for entry in page.iter().filter(|entry| !entry.name.starts_with(b".")) {
+                let number: usize = std::str::from_utf8(&entry.name).unwrap().parse().unwrap();
+                assert!(!std::mem::replace(&mut found[number], true), "{number} came twice");
+            }
+        }
+        println!("listed in {pages} pages in {:?}", begun.elapsed());
+        assert!(pages > 1 && found.iter().all(|is_found| *is_found));
+    }
+}
+
 #[test]
 fn appends_of_many_threads_do_not_overlap() {
     let running = start(|_| {});

@@ -6,17 +6,18 @@ mod running;
 
 use isonomia_client::{Change, Error, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
 use isonomia_proto::control::ControlRequest;
-use isonomia_proto::object::{FileObjects, ObjectCapability};
+use isonomia_proto::object::ObjectCapability;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::striping::XATTR;
 use isonomia_server::Server;
 use isonomia_transport::control::ControlConnection;
 use isonomia_units::Nanos;
 use running::cluster::Cluster;
-use running::striped::{STRIPE, asked, comes, content, create, object_files, objects, open, pattern, size, striped};
+use running::striped::{
+    STRIPE, asked, capabilities, comes, content, create, object_files, objects, open, pattern, size, striped,
+};
 use running::{ALICE, MALLORY, as_user, can_be_others};
 use std::os::unix::fs::FileExt;
-use zerocopy::FromBytes;
 
 #[test]
 fn what_a_failed_write_counts_was_written() {
@@ -209,15 +210,10 @@ fn a_server_believes_what_another_one_has_allowed_and_nothing_else() {
         open(&client, "v/file")
     };
     let find = RequestHeader::with_capability(Op::FindObjects, &file.capability);
-    let (errno, reply) = asked(&near, owner, &find, b"");
-    let found = FileObjects::read_from_bytes(&reply).unwrap();
-    assert_eq!(errno, 0);
-    let target = file.layout.targets[0];
-    let read = |capability: &ObjectCapability| RequestHeader {
-        len: 4,
-        ..RequestHeader::of_object(Op::Read, capability, 0, target)
-    };
-    let good = found.capability;
+    let read =
+        |capability: &ObjectCapability| RequestHeader { len: 4, ..RequestHeader::of_object(Op::Read, capability) };
+    let write = |capability: &ObjectCapability| RequestHeader { op: Op::Write as u16, ..read(capability) };
+    let good = capabilities(&near, owner, &file).0[0];
     if can_be_others() {
         assert_eq!(asked(&far, owner, &read(&good), b""), (0, b"hers".to_vec()));
         assert_eq!(asked(&far, MALLORY, &read(&good), b"").0, rustix::io::Errno::ACCESS.raw_os_error() as u32);
@@ -233,24 +229,24 @@ fn a_server_believes_what_another_one_has_allowed_and_nothing_else() {
         ObjectCapability { expires_secs: good.expires_secs + 1, ..good },
         ObjectCapability { epoch: good.epoch + 1, ..good },
         ObjectCapability { access: good.access | 4, ..good },
-        ObjectCapability { count: good.count + 7, ..good },
+        ObjectCapability { index: 1, ..good },
+        // The other target of the server.
+        ObjectCapability { target: good.target ^ 1, ..good },
     ];
+    let before = objects(&cluster);
     for forged in forged {
         assert_eq!(asked(&far, owner, &read(&forged), b"").0, stale, "{forged:?}");
+        assert_eq!(asked(&far, owner, &write(&forged), b"mine").0, stale, "{forged:?}");
     }
+    assert_eq!(objects(&cluster), before, "nothing was left where the file has none");
     // What is there is not on the server of the volume.
     assert_eq!(asked(&near, owner, &read(&good), b"").0, stale);
     // Who opened it to read may not write.
     let how = OpenHow { access: access::READ, ..OpenHow::default() };
     let to_read = || cluster.client(home, false).trusting(Some(0)).open(Ino::ROOT, b"v/file", &how).unwrap();
     let opened = if can_be_others() { as_user(owner, to_read) } else { to_read() };
-    let find = RequestHeader::with_capability(Op::FindObjects, &opened.capability);
-    let found = FileObjects::read_from_bytes(&asked(&near, owner, &find, b"").1).unwrap();
-    let write = RequestHeader { len: 4, ..RequestHeader::of_object(Op::Write, &found.capability, 0, target) };
-    assert_eq!(asked(&far, owner, &write, b"mine").0, rustix::io::Errno::BADF.raw_os_error() as u32);
-    // Nor can anybody leave an object that is none of the file's.
-    let beside = RequestHeader { len: 4, ..RequestHeader::of_object(Op::Write, &good, good.count, target) };
-    assert_eq!(asked(&far, owner, &beside, b"mine").0, rustix::io::Errno::BADF.raw_os_error() as u32);
+    let reading = capabilities(&near, owner, &opened).0[0];
+    assert_eq!(asked(&far, owner, &write(&reading), b"mine").0, rustix::io::Errno::BADF.raw_os_error() as u32);
     let tell = RequestHeader { offset: 9, ..RequestHeader::with_capability(Op::TellSize, &opened.capability) };
     assert_eq!(asked(&near, owner, &tell, b"").0, rustix::io::Errno::BADF.raw_os_error() as u32);
     // The servers that start again believe it still.
@@ -258,6 +254,49 @@ fn a_server_believes_what_another_one_has_allowed_and_nothing_else() {
     assert_eq!(asked(&far, owner, &read(&good), b"").0, 0);
     cluster.client(home, false).unlink(Ino::ROOT, b"v/file").unwrap();
     comes(|| objects(&cluster) == [0, 0]);
+}
+
+#[test]
+fn a_piece_lies_on_the_target_of_its_layout_and_on_no_other() {
+    let cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    striped(&client, "v", "count=2 size=64KiB");
+    let home = cluster.has(Ino(client.get_attr(Ino::ROOT, b"v", true).unwrap().ino).volume());
+    let file = open(&client, "v/file");
+    let data = pattern(2 * STRIPE, 8);
+    client.write_at(&file, 0, &data).unwrap();
+    let user = if can_be_others() { 0 } else { ALICE };
+    let capabilities = capabilities(&cluster.configs[home].listen[0], user, &file).0;
+    let stale = rustix::io::Errno::STALE.raw_os_error() as u32;
+    let wrong = |capability: &ObjectCapability| {
+        let other = 1 - capability.index;
+        // The same server's other target, a piece in the other one's place, and with its code.
+        [
+            ObjectCapability { target: capability.target ^ 1, ..*capability },
+            ObjectCapability { index: other, ..*capability },
+            ObjectCapability { index: other, mac: capabilities[usize::from(other)].mac, ..*capability },
+            // No target, and no server.
+            ObjectCapability { target: capability.target | 15, ..*capability },
+            ObjectCapability { target: u16::MAX, ..*capability },
+        ]
+    };
+    let before = object_files(&cluster);
+    for (at, capability) in capabilities.iter().enumerate() {
+        let server = &cluster.configs[usize::from(capability.target / 16)].listen[0];
+        let request =
+            |op, capability: &ObjectCapability| RequestHeader { len: 4, ..RequestHeader::of_object(op, capability) };
+        for wrong in wrong(capability) {
+            for (op, payload) in [(Op::Read, &b""[..]), (Op::Write, b"mine"), (Op::Fsync, b""), (Op::SeekData, b"")] {
+                assert_eq!(asked(server, user, &request(op, &wrong), payload).0, stale, "{op:?} {wrong:?}");
+            }
+            let room = RequestHeader { ino2: 4096, ..request(Op::Fallocate, &wrong) };
+            assert_eq!(asked(server, user, &room, b"").0, stale, "{wrong:?}");
+        }
+        let found = asked(server, user, &request(Op::Read, capability), b"");
+        assert_eq!(found, (0, data[at * STRIPE..][..4].to_vec()));
+    }
+    assert_eq!(object_files(&cluster), before, "no bytes were left anywhere else");
+    assert_eq!(content(&client, "v/file"), data);
 }
 
 /// Has all servers take the same file with a higher epoch.

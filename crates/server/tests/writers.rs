@@ -5,20 +5,20 @@
 mod running;
 
 use isonomia_client::{Client, ClientConfig, Ino, OpenHow, RenameHow, XattrHow, access};
-use isonomia_proto::object::{FileObjects, told};
+use isonomia_proto::object::told;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::striping::XATTR;
 use isonomia_units::{Nanos, ServerId};
 use running::between::{Between, Way};
 use running::cluster::Cluster;
 use running::striped::{
-    asked, asked_on, comes, connected, content, create, object_files, open, pattern, size, striped,
+    asked, asked_on, capabilities, capabilities_on, comes, connected, content, create, end_in, object_files, open,
+    pattern, size, striped,
 };
 use running::{ALICE, can_be_others};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use zerocopy::FromBytes;
 
 #[test]
 fn room_that_was_cut_off_is_another_appends() {
@@ -36,18 +36,15 @@ fn room_that_was_cut_off_is_another_appends() {
         ..RequestHeader::with_capability(Op::ReserveAppend, &file.capability)
     };
     let (errno, reply) = asked(&near, user, &reserve, b"");
-    let found = FileObjects::read_from_bytes(&reply).unwrap();
-    assert_eq!((errno, found.size_bytes, found.cuts), (0, 11, 0));
+    let end = end_in(&reply);
+    assert_eq!((errno, end.size_bytes, end.cuts), (0, 11, 0));
+    let capability = capabilities(&near, user, &file).0[0];
     client.set_size(&file.capability, 5).unwrap();
     assert_eq!(client.append(&file, b"second").unwrap(), (5, 6));
     let target = file.layout.targets[0];
     let data = cluster.configs[usize::from(target.0 / 16)].listen[0].clone();
-    let late = RequestHeader {
-        offset: 5,
-        len: 6,
-        ino2: found.cuts + 1,
-        ..RequestHeader::of_object(Op::Write, &found.capability, 0, target)
-    };
+    let late =
+        RequestHeader { offset: 5, len: 6, ino2: end.cuts + 1, ..RequestHeader::of_object(Op::Write, &capability) };
     assert_eq!(asked(&data, user, &late, b"THIEF!").0, rustix::io::Errno::AGAIN.raw_os_error() as u32);
     assert_eq!(content(&client, "v/log"), b"firstsecond");
 }
@@ -145,14 +142,13 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
     for (turn, goes) in ["its process ends", "it asks for it", "the server is started again"].into_iter().enumerate() {
         // It writes, and does not tell.
         let mut line = connected(&near);
-        let (errno, reply) = asked_on(&mut line, &find, b"");
-        let found = FileObjects::read_from_bytes(&reply).unwrap();
-        assert_eq!((errno, found.size_bytes), (0, 4), "{goes}");
+        let (capabilities, end) = capabilities_on(&mut line, &file);
+        assert_eq!(end.size_bytes, 4, "{goes}");
         let write = |offset| RequestHeader {
             offset,
             len: 5,
-            ino2: found.cuts + 1,
-            ..RequestHeader::of_object(Op::Write, &found.capability, 0, target)
+            ino2: end.cuts + 1,
+            ..RequestHeader::of_object(Op::Write, &capabilities[0])
         };
         assert_eq!(asked(&data, 0, &write(100), b"ghost").0, 0, "{goes}");
         assert_eq!(longest(&cluster), 105, "{goes}");
@@ -177,10 +173,9 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
     let cuts = |client: &Client| {
         let mut line = connected(&near);
         let file = client.open(Ino::ROOT, b"v/file", &OpenHow { access: access::READ, ..OpenHow::default() }).unwrap();
-        let find = RequestHeader::with_capability(Op::FindObjects, &file.capability);
-        let found = FileObjects::read_from_bytes(&asked_on(&mut line, &find, b"").1).unwrap();
+        let (_, end) = capabilities_on(&mut line, &file);
         client.release(Ino(file.attr.ino), 0).unwrap();
-        found.cuts
+        end.cuts
     };
     client.release(Ino(file.attr.ino), 0).unwrap();
     let before = cuts(&client);

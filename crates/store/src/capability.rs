@@ -2,12 +2,18 @@
 //! the server, or, for objects, under one that the servers of a cluster have in common.
 //!
 //! Capabilities for objects have codes of 128 bits, the others of 64. A code of 64 bits is guessed once in 2^63 requests,
-//! which one server would notice; but those for objects can be tried at every server of a cluster at once, and what is
-//! guessed is good at all of them. It costs 8 bytes in a request, and no time.
+//! which one server would notice; but those for objects can be tried at every server of a cluster at once. It costs 8 bytes in a
+//! request, and no time.
+//!
+//! There is a code for each object of a file, over its index and its target: a request has one, and its size and the time to
+//! verify it are the same for all files. They are made out together ([`ObjectSigner::sign`]), which takes some 20 ns for each
+//! object.
 
+use crate::checksum::ObjectId;
 use crate::{ObjectPlace, StoreError};
 use isonomia_proto::fs::Capability;
-use isonomia_proto::object::ObjectCapability;
+use isonomia_proto::object::{ObjectCapability, ObjectCode};
+use isonomia_units::TargetId;
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{self, Hasher128 as _};
 use std::hash::Hasher as _;
@@ -76,46 +82,56 @@ impl ObjectSigner {
         Ok(())
     }
 
-    /// A capability of user `holder` for the `count` objects of this `number` and `generation`, with these bits of
-    /// [`isonomia_proto::fs::access`], until `lifetime_secs` after `now_secs`, or [`OBJECT_CAPABILITY_SECS_MAX`] if that is
-    /// less.
+    /// Capabilities of user `holder` for the objects of this `number` and `generation`, which are on `targets` in this order, with
+    /// these bits of [`isonomia_proto::fs::access`], until `lifetime_secs` after `now_secs`, or
+    /// [`OBJECT_CAPABILITY_SECS_MAX`] if that is less: the one for the first object, and the codes for all.
     pub fn sign(
         &self,
-        (number, generation, count): (u64, u32, u32),
+        ((number, generation), targets): ((u64, u32), &[TargetId]),
         access: u32,
         holder: u32,
         now_secs: u64,
         lifetime_secs: u64,
-    ) -> ObjectCapability {
+    ) -> (ObjectCapability, Vec<ObjectCode>) {
         let expires_secs = now_secs.saturating_add(lifetime_secs.min(OBJECT_CAPABILITY_SECS_MAX));
-        let (epoch, mac) = (self.epoch, [0; 2]);
-        let unsigned = ObjectCapability { number, expires_secs, epoch, generation, access, holder, count, mac };
-        ObjectCapability { mac: object_mac(&self.key, &unsigned), ..unsigned }
+        let unsigned = ObjectCapability {
+            number,
+            expires_secs,
+            epoch: self.epoch,
+            generation,
+            access,
+            holder,
+            index: 0,
+            target: targets.first().map_or(0, |target| target.0),
+            mac: [0; 2],
+        };
+        let of = |(index, target): (u16, &TargetId)| {
+            object_mac(&self.key, &ObjectCapability { index, target: target.0, ..unsigned })
+        };
+        let codes: Vec<ObjectCode> = (0..).zip(targets).map(of).collect();
+        (ObjectCapability { mac: codes.first().copied().unwrap_or_default(), ..unsigned }, codes)
     }
 
-    /// Checks that `capability` is for the object at `place`, allows all of `needed` (bits of
-    /// [`isonomia_proto::fs::access`]), and is valid at `now_secs`, where the clock of whoever made it out may be `skew_secs`
-    /// apart. [`StoreError::BadAccess`] if only the access is not allowed, or the file has no such object; else [`StoreError::Stale`], after which the holder is to
-    /// ask the file's server for another one. The user is the caller's to compare.
+    /// Checks that `capability` was made out by somebody with the secret, for just this object on this target, allows all of `needed`
+    /// (bits of [`isonomia_proto::fs::access`]), and is valid at `now_secs`, where the clock of whoever made it out may be
+    /// `skew_secs` apart. [`StoreError::BadAccess`] if only the access is not allowed; else [`StoreError::Stale`], after which the
+    /// holder is to ask the file's server for another one. The user is the caller's to compare.
     pub fn verify(
         &self,
         capability: &ObjectCapability,
-        place: ObjectPlace,
         needed: u32,
         now_secs: u64,
         skew_secs: u64,
     ) -> Result<(), StoreError> {
         let is_forged = self.is_forged(capability);
-        let is_other = capability.number != place.object.number || capability.generation != place.object.generation;
         let is_over = capability.expires_secs.saturating_add(skew_secs) <= now_secs;
         // Whose clock is so far ahead would be heard long after the objects are gone.
         let is_early =
             capability.expires_secs > now_secs.saturating_add(OBJECT_CAPABILITY_SECS_MAX).saturating_add(skew_secs);
-        if is_forged || is_other || is_over || is_early {
+        if is_forged || is_over || is_early {
             return Err(StoreError::Stale);
         }
-        let is_allowed = capability.access & needed == needed && place.object.index < capability.count;
-        if is_allowed { Ok(()) } else { Err(StoreError::BadAccess) }
+        if capability.access & needed == needed { Ok(()) } else { Err(StoreError::BadAccess) }
     }
 
     /// Whether nobody who has the secret of its epoch, or that epoch is not known here, made it out. How long this takes tells nothing of
@@ -131,10 +147,18 @@ impl ObjectSigner {
     }
 }
 
+impl ObjectPlace {
+    /// Of the object that a capability is for.
+    pub fn of(capability: &ObjectCapability) -> Self {
+        let ObjectCapability { number, generation, index, target, .. } = *capability;
+        Self { object: ObjectId { number, generation, index: u32::from(index) }, target: TargetId(target) }
+    }
+}
+
 /// Of everything else in `capability`.
-fn object_mac(key: &[u8; 16], capability: &ObjectCapability) -> [u64; 2] {
+fn object_mac(key: &[u8; 16], capability: &ObjectCapability) -> ObjectCode {
     let mut hasher = sip128::SipHasher24::new_with_key(key);
-    hasher.write(&ObjectCapability { mac: [0; 2], ..*capability }.to_bytes());
+    hasher.write(&capability.to_bytes()[..ObjectCapability::SIGNED_LEN]);
     let code = hasher.finish128();
     [code.h1, code.h2]
 }
@@ -170,64 +194,67 @@ mod tests {
         }
     }
 
-    const PLACE: ObjectPlace = ObjectPlace {
-        object: crate::checksum::ObjectId { number: 0x5_0000_0000_002a, generation: 9, index: 3 },
-        target: isonomia_units::TargetId(7),
-    };
+    const OBJECTS: (u64, u32) = (0x5_0000_0000_002a, 9);
+    const TARGETS: [TargetId; 4] = [TargetId(7), TargetId(16), TargetId(8), TargetId(300)];
     const NOW: u64 = 1_000_000;
 
     fn object_capability(signer: &ObjectSigner) -> ObjectCapability {
-        signer.sign((PLACE.object.number, PLACE.object.generation, 5), 3, 1000, NOW, 600)
+        signer.sign((OBJECTS, &TARGETS), 3, 1000, NOW, 600).0
     }
 
     #[test]
     fn any_changed_bit_of_an_object_capability_is_noticed() {
         let signer = ObjectSigner::new(4, [7; 16]);
         let good = object_capability(&signer);
-        signer.verify(&good, PLACE, 3, NOW, 0).unwrap();
+        signer.verify(&good, 3, NOW, 0).unwrap();
         for bit in 0..ObjectCapability::LEN * 8 {
             let mut bytes = good.to_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let forged = ObjectCapability::from_bytes(bytes);
-            assert!(matches!(signer.verify(&forged, PLACE, 1, NOW, 0), Err(StoreError::Stale)), "bit {bit}");
+            assert!(matches!(signer.verify(&forged, 1, NOW, 0), Err(StoreError::Stale)), "bit {bit}");
         }
-        assert!(ObjectSigner::new(4, [8; 16]).verify(&good, PLACE, 1, NOW, 0).is_err());
+        assert!(ObjectSigner::new(4, [8; 16]).verify(&good, 1, NOW, 0).is_err());
     }
 
     #[test]
-    fn an_object_capability_is_for_the_objects_of_one_file_and_what_it_allows() {
+    fn each_object_has_a_code_of_its_own_which_is_for_its_target() {
         let signer = ObjectSigner::new(4, [7; 16]);
-        let good = object_capability(&signer);
-        let at = |change: fn(&mut ObjectPlace)| {
-            let mut place = PLACE;
-            change(&mut place);
-            signer.verify(&good, place, 3, NOW, 0)
-        };
-        // Which of its objects is on which target only its own server knows.
-        at(|place| place.object.index = 4).unwrap();
-        at(|place| place.object.index = 0).unwrap();
-        assert!(matches!(at(|place| place.object.index = 5), Err(StoreError::BadAccess)));
-        at(|place| place.target.0 += 1).unwrap();
-        assert!(matches!(at(|place| place.object.number += 1), Err(StoreError::Stale)));
-        assert!(matches!(at(|place| place.object.generation += 1), Err(StoreError::Stale)));
-        let reading = signer.sign((PLACE.object.number, PLACE.object.generation, 5), 1, 1000, NOW, 600);
-        signer.verify(&reading, PLACE, 1, NOW, 0).unwrap();
-        assert!(matches!(signer.verify(&reading, PLACE, 2, NOW, 0), Err(StoreError::BadAccess)));
+        let (first, codes) = signer.sign((OBJECTS, &TARGETS), 3, 1000, NOW, 600);
+        assert_eq!((first.index, first.target, first.mac, codes.len()), (0, 7, codes[0], TARGETS.len()));
+        for (index, code) in (0..).zip(&codes) {
+            for (other, target) in (0..).zip(TARGETS) {
+                let shown = ObjectCapability { index, target: target.0, mac: *code, ..first };
+                let verified = signer.verify(&shown, 3, NOW, 0);
+                assert_eq!(verified.is_ok(), index == other, "object {index} on target {target:?}");
+                assert!(verified.is_ok() || matches!(verified, Err(StoreError::Stale)));
+                // Nor is it one for the object that is there.
+                let shown = ObjectCapability { index: other, ..shown };
+                assert_eq!(signer.verify(&shown, 3, NOW, 0).is_ok(), index == other);
+            }
+        }
+    }
+
+    #[test]
+    fn an_object_capability_allows_what_it_says() {
+        let signer = ObjectSigner::new(4, [7; 16]);
+        let reading = signer.sign((OBJECTS, &TARGETS), 1, 1000, NOW, 600).0;
+        signer.verify(&reading, 1, NOW, 0).unwrap();
+        assert!(matches!(signer.verify(&reading, 2, NOW, 0), Err(StoreError::BadAccess)));
     }
 
     #[test]
     fn an_object_capability_has_an_end_and_none_is_made_out_for_long() {
         let signer = ObjectSigner::new(4, [7; 16]);
         let good = object_capability(&signer);
-        let verify = |capability: &ObjectCapability, now, skew| signer.verify(capability, PLACE, 3, now, skew);
+        let verify = |capability: &ObjectCapability, now, skew| signer.verify(capability, 3, now, skew);
         verify(&good, NOW + 599, 0).unwrap();
         assert!(verify(&good, NOW + 600, 0).is_err());
         verify(&good, NOW + 629, 30).unwrap();
         assert!(verify(&good, NOW + 630, 30).is_err());
-        let long = signer.sign((PLACE.object.number, PLACE.object.generation, 5), 3, 1000, NOW, u64::MAX);
+        let long = signer.sign((OBJECTS, &TARGETS), 3, 1000, NOW, u64::MAX).0;
         assert_eq!(long.expires_secs, NOW + OBJECT_CAPABILITY_SECS_MAX);
         // Made out by a clock that is an hour ahead.
-        let early = signer.sign((PLACE.object.number, PLACE.object.generation, 5), 3, 1000, NOW + 3600, 900);
+        let early = signer.sign((OBJECTS, &TARGETS), 3, 1000, NOW + 3600, 900).0;
         assert!(verify(&early, NOW, 30).is_err());
     }
 
@@ -239,15 +266,15 @@ mod tests {
         signer.rotate(5, [5; 16]).unwrap();
         let second = object_capability(&signer);
         for capability in [&first, &second] {
-            signer.verify(capability, PLACE, 3, NOW, 0).unwrap();
+            signer.verify(capability, 3, NOW, 0).unwrap();
         }
         // Nobody can say of one epoch's that it is another's.
-        assert!(signer.verify(&ObjectCapability { epoch: 5, ..first }, PLACE, 3, NOW, 0).is_err());
+        assert!(signer.verify(&ObjectCapability { epoch: 5, ..first }, 3, NOW, 0).is_err());
         signer.rotate(7, [7; 16]).unwrap();
-        assert!(signer.verify(&first, PLACE, 3, NOW, 0).is_err(), "two epochs ago");
-        signer.verify(&second, PLACE, 3, NOW, 0).unwrap();
+        assert!(signer.verify(&first, 3, NOW, 0).is_err(), "two epochs ago");
+        signer.verify(&second, 3, NOW, 0).unwrap();
         // Who has the older file only does not know the newer secret.
-        assert!(ObjectSigner::new(4, [4; 16]).verify(&second, PLACE, 3, NOW, 0).is_err());
+        assert!(ObjectSigner::new(4, [4; 16]).verify(&second, 3, NOW, 0).is_err());
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Session {
 
     /// Where the server may listen, the address that answered last first. What was given comes in its order; of what servers say, a
     /// Unix socket first wherever it stands, because who is on its host has shared memory there. Elsewhere it leads to nobody or to
-    /// another server, and the next address is tried.
+    /// another server, and the next address is tried. (For an address on TCP that was given see [`Self::in_memory`].)
     fn addresses(&self) -> Vec<&Address> {
         let given = if self.is_home { self.places.given() } else { &[] };
         let learnt = self.server().map_or(&[][..], |server| self.places.of(server));
@@ -104,6 +104,8 @@ impl Session {
             let patience = if addresses.len() > 1 { deadline.min(Deadline::after(ADDRESS_PATIENCE)) } else { deadline };
             let (may_pass, reason) = match Line::open(address, identity, patience).map(|line| self.known(line)) {
                 Ok(Ok(mut line)) => {
+                    let local = self.in_memory(&mut line, identity, patience);
+                    let (mut line, address) = local.unwrap_or((line, *address));
                     line.outwait(address);
                     self.chosen.store(mark_of(address), Ordering::Relaxed);
                     return Ok(line);
@@ -120,25 +122,46 @@ impl Session {
         Err(trouble)
     }
 
+    /// A line through shared memory instead of a new one on TCP, if the server is on this host: who gives several addresses, the
+    /// same ones on every host perhaps, leaves it to the client how to reach which server. Who gives one says how.
+    fn in_memory(&self, line: &mut Line, identity: &Identity, deadline: Deadline) -> Option<(Line, &Address)> {
+        let is_to_be_found = self.is_home && self.places.given().len() > 1 && matches!(line, Line::Tcp(_));
+        let server = self.server().filter(|server| is_to_be_found && self.places.of(*server).is_empty())?;
+        let patience = deadline.min(Deadline::after(ADDRESS_PATIENCE));
+        let found = self.asked_for(server, line, patience)?;
+        self.places.learn(server, found);
+        let is_local = |address: &&Address| matches!(address, Address::Unix(_));
+        self.places.of(server).iter().filter(is_local).find_map(|address| {
+            let line = Line::open(address, identity, patience).ok()?;
+            Some((self.known(line).ok()?, address))
+        })
+    }
+
+    /// Where `server` listens, as whoever is at the other end of `line` knows.
+    fn asked_for(&self, server: ServerId, line: &mut Line, deadline: Deadline) -> Option<Vec<Address>> {
+        let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
+        let mut reply = vec![0; PATH_LEN_MAX];
+        let answer = line.exchange(&request, [b"", b""], &mut reply, deadline.left()?, self.conduct.manner);
+        let header = answer.ok().map(|(header, _)| header).filter(|header| header.errno == 0)?;
+        places::parse(reply.get(..header.payload_len as usize)?)
+    }
+
     /// Asks the other servers where this one is: it may have been started on another host.
     fn ask_others(&self, identity: &Identity, deadline: Deadline) {
         let Some(server) = self.server() else { return };
         let mut identity = identity.clone();
         // Of the server that was named, and of no other.
         identity.protection.server_name = None;
-        let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
         let chosen = self.chosen.load(Ordering::Relaxed);
         let mut others: Vec<&Address> = self.places.all().filter(|address| mark_of(address) != chosen).collect();
         others.dedup();
-        let mut reply = vec![0; PATH_LEN_MAX];
         for address in others {
             let patience = deadline.min(Deadline::after(ADDRESS_PATIENCE));
-            let Some(left) = patience.left() else { return };
+            if patience.left().is_none() {
+                return;
+            }
             let Ok(mut line) = Line::open(address, &identity, patience) else { continue };
-            let names: [&[u8]; 2] = [b"", b""];
-            let answer = line.exchange(&request, names, &mut reply, left, self.conduct.manner);
-            let answer = answer.ok().map(|(header, _)| header).filter(|header| header.errno == 0);
-            if let Some(found) = answer.and_then(|header| places::parse(reply.get(..header.payload_len as usize)?)) {
+            if let Some(found) = self.asked_for(server, &mut line, patience) {
                 return self.places.learn(server, found);
             }
         }

@@ -19,7 +19,7 @@ impl Client {
         what: Extent,
     ) -> Result<u64, Error> {
         let known = self.look(file, stripes)?;
-        let size = known.objects.size_bytes;
+        let size = known.objects.end.size_bytes;
         if offset >= size {
             return Err(Error::Server(Errno::NXIO));
         }
@@ -38,7 +38,7 @@ impl Client {
         index: usize,
         offset: u64,
     ) -> Result<Option<u64>, Error> {
-        let run = self.run(op, &file.layout, &known.objects, index)?;
+        let run = self.run(op, &file.layout, known, index)?;
         let request = RequestHeader { offset, ..run.request };
         match self.session_with(run.server)?.transact(request, [b"", b""], &mut []) {
             Ok(header) => Ok(Some(header.value)),

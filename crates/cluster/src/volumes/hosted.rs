@@ -10,7 +10,7 @@
 //! | nothing, an earlier generation, or an earlier instruction | to hold or rename | recorded, and then told |
 //! | the same | to let a volume leave | the file system is asked, as above: to freeze it |
 //! | the same | to get a volume | recorded as *fetching*, so that a part of it is not forgotten; then the file system is asked, also after a stop |
-//! | frozen, fetching or fetched | a later slot, by which another server has the volume and does not get it from here | the file system drops what is here; nobody is told |
+//! | frozen, fetching, fetched or not fetched | a later slot, by which another server has the volume and does not get it from here, or nobody has it | the file system drops what is here; nobody is told |
 //! | fetched | a later slot, by which it is here | recorded as made |
 //! | this instruction | the same again | what came of it is told again |
 //! | a later instruction or generation | one from before | nothing: it was under way for long |
@@ -25,7 +25,8 @@
 //!
 //! A volume that *moves* is frozen on the one server, fetched by the other one, and dropped by the first ([`super::root`] says
 //! when). Frozen or fetched, nobody is served in it ([`Hosted::is_closed`]): who fetched it serves it when the
-//! table says that it has it.
+//! table says that it has it. What could not be fetched may have left a part of it, or what lay here of it before: that is
+//! dropped like what moved away, once the table has gone on.
 
 use super::{Attributes, Outcome, Phase, Slot, Version, VolumeKey, VolumeName};
 use isonomia_units::{ServerId, VolumeId};
@@ -69,8 +70,9 @@ pub enum Work {
         /// Which.
         key: VolumeKey,
     },
-    /// Get the volume from the server that has frozen it, all or, with an errno, nothing of it. What another instruction than this one
-    /// has left of it goes first. If that server does not answer it is asked again.
+    /// Get the volume from the server that has frozen it, all of it: with an errno what is here of it is of no use, and
+    /// [dropped](Self::Drop) later. What another instruction than this one has left of it goes first. If that server does not
+    /// answer it is asked again.
     Fetch {
         /// Which.
         key: VolumeKey,
@@ -79,7 +81,7 @@ pub enum Work {
         /// The version of the table in which this was wanted.
         instruction: Version,
     },
-    /// Remove all of the volume: another server has it.
+    /// Remove all of the volume that is here, which may be nothing: another server has it, or nobody.
     Drop {
         /// Which.
         key: VolumeKey,
@@ -161,7 +163,7 @@ impl Hosted {
         );
         is_begun
             || match self.hosts.get(&number).map(|host| (host.key, host.outcome)) {
-                Some((_, Outcome::Frozen | Outcome::Fetching)) => true,
+                Some((_, Outcome::Frozen | Outcome::Fetching | Outcome::NotFetched(_))) => true,
                 Some((key, Outcome::Fetched)) => !slot.is_at(key, own),
                 _ => false,
             }
@@ -186,7 +188,7 @@ impl Hosted {
         let is_wanted = |volume: &super::Volume| {
             host.key == slot.key && (volume.server == own || volume.phase == Phase::Arriving { from: own })
         };
-        matches!(host.outcome, Outcome::Frozen | Outcome::Fetching | Outcome::Fetched)
+        matches!(host.outcome, Outcome::Frozen | Outcome::Fetching | Outcome::Fetched | Outcome::NotFetched(_))
             && slot.changed > host.instruction
             && !slot.volume.as_ref().is_some_and(is_wanted)
     }
@@ -391,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_new_server_drops_what_it_is_not_to_have() {
-        for fetched in [Some(Ok(())), None] {
+        for fetched in [Some(Ok(())), Some(Err(28)), None] {
             let mut hosted = Hosted::default();
             let Todo::Begun(host, _) = hosted.look_at(NEW, &slot(3, NEW, Phase::Arriving { from: OLD })) else {
                 panic!("it does not begin")
@@ -401,7 +403,38 @@ mod tests {
                 None => hosted = Hosted::new([host]),
             }
             let back = slot(5, OLD, Phase::Active);
+            assert!(hosted.is_shut(NEW, &back), "{fetched:?}");
             assert_eq!(hosted.look_at(NEW, &back), Todo::Work(Work::Drop { key: KEY }), "{fetched:?}");
+            assert!(hosted.done(KEY.number, Ok(())).is_some_and(|(host, _)| host.outcome == Outcome::Removed));
+            assert_eq!(hosted.look_at(NEW, &back), Todo::Nothing, "{fetched:?}");
         }
+    }
+
+    #[test]
+    fn what_was_here_before_a_move_back_that_failed_goes_too() {
+        let mut hosted = Hosted::default();
+        hosted.look_at(OLD, &slot(2, OLD, Phase::Leaving { to: NEW }));
+        done(&mut hosted, Ok(()));
+        // It comes back before this server has heard that the other one had it.
+        let Todo::Begun(..) = hosted.look_at(OLD, &slot(5, OLD, Phase::Arriving { from: NEW })) else {
+            panic!("it does not begin")
+        };
+        assert_eq!(done(&mut hosted, Err(28)), (Outcome::NotFetched(28), true));
+        let gone = Slot { key: KEY, changed: Version(7), volume: None };
+        for later in [slot(6, NEW, Phase::Active), gone.clone()] {
+            assert!(hosted.is_unsettled(OLD, &later) && hosted.is_shut(OLD, &later));
+        }
+        assert_eq!(hosted.look_at(OLD, &gone), Todo::Work(Work::Drop { key: KEY }));
+        hosted.done(KEY.number, Ok(())).unwrap();
+        assert!(!hosted.is_unsettled(OLD, &gone));
+        // And if it is tried once more instead, that is a new beginning.
+        let mut hosted = Hosted::default();
+        hosted.look_at(OLD, &slot(5, OLD, Phase::Arriving { from: NEW }));
+        done(&mut hosted, Err(28));
+        let again = Work::Fetch { key: KEY, from: NEW, instruction: Version(9) };
+        let Todo::Begun(_, work) = hosted.look_at(OLD, &slot(9, OLD, Phase::Arriving { from: NEW })) else {
+            panic!("it does not begin")
+        };
+        assert_eq!(work, again);
     }
 }

@@ -8,9 +8,10 @@
 
 use super::Cluster;
 use crate::clock;
-use isonomia_proto::object::ObjectCapability;
-use isonomia_store::{OBJECT_CAPABILITY_SECS_MAX, ObjectPlace, ObjectSigner, StoreError};
+use isonomia_proto::object::{ObjectCapability, ObjectCode};
+use isonomia_store::{OBJECT_CAPABILITY_SECS_MAX, ObjectSigner, StoreError};
 use isonomia_transport::key::Key;
+use isonomia_units::TargetId;
 use std::sync::{Mutex, PoisonError, RwLock};
 
 /// How far the clocks of two servers may be apart, in seconds. Further apart they refuse each other's capabilities. A capability is of use
@@ -24,6 +25,9 @@ pub struct Capabilities {
     key: Key,
     signer: RwLock<ObjectSigner>,
     doubts: Mutex<Doubts>,
+    /// How far the clock of this server goes ahead.
+    #[cfg(test)]
+    pub(super) ahead_secs: std::sync::atomic::AtomicI64,
 }
 
 /// What speaks for clocks that are apart.
@@ -41,7 +45,21 @@ impl Capabilities {
         let mut signer = ObjectSigner::new(before, key.objects_secret(before));
         // Epochs are 1 and more.
         let _ = signer.rotate(epoch, key.objects_secret(epoch));
-        Self { key, signer: RwLock::new(signer), doubts: Mutex::default() }
+        Self {
+            key,
+            signer: RwLock::new(signer),
+            doubts: Mutex::default(),
+            #[cfg(test)]
+            ahead_secs: Default::default(),
+        }
+    }
+
+    /// The time of day, by this server's clock.
+    fn now_secs(&self) -> u64 {
+        let now = now_secs();
+        #[cfg(test)]
+        let now = now.saturating_add_signed(self.ahead_secs.load(std::sync::atomic::Ordering::Relaxed));
+        now
     }
 
     /// Goes on with the secret of a newer epoch.
@@ -51,23 +69,23 @@ impl Capabilities {
         let _ = signer.rotate(epoch, self.key.objects_secret(epoch));
     }
 
-    /// One for the objects of this number and generation, and so many of them, which allows `access`, for user `holder`.
-    /// `now_secs` is the time of day.
-    pub fn sign(&self, objects: (u64, u32, u32), access: u32, holder: u32, now_secs: u64) -> ObjectCapability {
+    /// Those for the objects of this number and generation on these targets, which allow `access`, for user `holder`: see
+    /// [`ObjectSigner::sign`]. `now_secs` is the time of day.
+    pub fn sign(
+        &self,
+        objects: ((u64, u32), &[TargetId]),
+        access: u32,
+        holder: u32,
+        now_secs: u64,
+    ) -> (ObjectCapability, Vec<ObjectCode>) {
         let signer = self.signer.read().unwrap_or_else(PoisonError::into_inner);
         signer.sign(objects, access, holder, now_secs, OBJECT_CAPABILITY_SECS_MAX)
     }
 
     /// See [`ObjectSigner::verify`]. `now_secs` is the time of day.
-    pub fn verify(
-        &self,
-        capability: &ObjectCapability,
-        place: ObjectPlace,
-        needed: u32,
-        now_secs: u64,
-    ) -> Result<(), StoreError> {
+    pub fn verify(&self, capability: &ObjectCapability, needed: u32, now_secs: u64) -> Result<(), StoreError> {
         let signer = self.signer.read().unwrap_or_else(PoisonError::into_inner);
-        let verified = signer.verify(capability, place, needed, now_secs, CLOCKS_APART_SECS_MAX);
+        let verified = signer.verify(capability, needed, now_secs, CLOCKS_APART_SECS_MAX);
         if matches!(verified, Err(StoreError::Stale))
             && !signer.is_forged(capability)
             && let Some(apart_secs) = self.apart_secs(capability, now_secs)
@@ -108,25 +126,21 @@ impl Capabilities {
 }
 
 impl Cluster {
-    /// Makes out a capability: see [`Capabilities::sign`]. [`StoreError::NotSupported`] if the servers have no key in common.
+    /// Makes out capabilities: see [`Capabilities::sign`]. [`StoreError::NotSupported`] if the servers have no key in common.
     pub fn sign_objects(
         &self,
-        objects: (u64, u32, u32),
+        objects: ((u64, u32), &[TargetId]),
         access: u32,
         holder: u32,
-    ) -> Result<ObjectCapability, StoreError> {
+    ) -> Result<(ObjectCapability, Vec<ObjectCode>), StoreError> {
         let capabilities = self.capabilities.as_ref().ok_or(StoreError::NotSupported)?;
-        Ok(capabilities.sign(objects, access, holder, now_secs()))
+        Ok(capabilities.sign(objects, access, holder, capabilities.now_secs()))
     }
 
     /// Verifies one.
-    pub fn verify_objects(
-        &self,
-        capability: &ObjectCapability,
-        place: ObjectPlace,
-        needed: u32,
-    ) -> Result<(), StoreError> {
-        self.capabilities.as_ref().ok_or(StoreError::NotSupported)?.verify(capability, place, needed, now_secs())
+    pub fn verify_objects(&self, capability: &ObjectCapability, needed: u32) -> Result<(), StoreError> {
+        let capabilities = self.capabilities.as_ref().ok_or(StoreError::NotSupported)?;
+        capabilities.verify(capability, needed, capabilities.now_secs())
     }
 
     /// Goes on with the secret of a newer epoch.
@@ -150,13 +164,10 @@ pub fn valid_until_secs() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isonomia_store::checksum::ObjectId;
-    use isonomia_units::TargetId;
     use std::os::unix::fs::PermissionsExt;
 
     const NOW: u64 = 1_800_000_000;
-    const PLACE: ObjectPlace =
-        ObjectPlace { object: ObjectId { number: 42, generation: 1, index: 0 }, target: TargetId(3) };
+    const OBJECTS: ((u64, u32), &[TargetId]) = ((42, 1), &[TargetId(3)]);
 
     fn capabilities() -> Capabilities {
         let dir = tempfile::tempdir().unwrap();
@@ -170,8 +181,8 @@ mod tests {
     fn clocks_that_are_minutes_apart_do_no_harm() {
         let (own, other) = (capabilities(), capabilities());
         let told = |apart: i64| {
-            let capability = other.sign((42, 1, 1), 3, 1000, NOW.saturating_add_signed(apart));
-            own.verify(&capability, PLACE, 1, NOW).is_ok()
+            let capability = other.sign(OBJECTS, 3, 1000, NOW.saturating_add_signed(apart)).0;
+            own.verify(&capability, 1, NOW).is_ok()
         };
         for minutes in [-10, -5, -1, 0, 1, 5, 10] {
             assert!(told(minutes * 60), "{minutes} min");
@@ -180,15 +191,15 @@ mod tests {
         for minutes in [-26, 11, 180] {
             assert!(!told(minutes * 60), "{minutes} min");
         }
-        let old = other.sign((42, 1, 1), 3, 1000, NOW);
-        assert!(own.verify(&old, PLACE, 1, NOW + OBJECT_CAPABILITY_SECS_MAX + CLOCKS_APART_SECS_MAX).is_err());
+        let old = other.sign(OBJECTS, 3, 1000, NOW).0;
+        assert!(own.verify(&old, 1, NOW + OBJECT_CAPABILITY_SECS_MAX + CLOCKS_APART_SECS_MAX).is_err());
     }
 
     #[test]
     fn that_clocks_are_apart_is_said_when_it_is_sure_and_not_too_often() {
         const HOUR: u64 = 3_600;
         let (own, other) = (capabilities(), capabilities());
-        let said = |made_at: u64, now: u64| own.apart_secs(&other.sign((42, 1, 1), 3, 1000, made_at), now);
+        let said = |made_at: u64, now: u64| own.apart_secs(&other.sign(OBJECTS, 3, 1000, made_at).0, now);
         assert_eq!(said(NOW + 3 * HOUR, NOW), Some(3 * 3_600));
         assert_eq!(said(NOW + 3 * HOUR, NOW + 59), None);
         assert_eq!(said(NOW + 4 * HOUR, NOW + 60), Some(4 * 3_600 - 60));

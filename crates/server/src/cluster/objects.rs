@@ -194,8 +194,8 @@ impl Driver {
 
 impl Cluster {
     /// How many numbers each server has for its targets.
-    pub fn targets_per_server(&self) -> u64 {
-        u64::from(self.config.map().targets_per_server())
+    pub fn targets_per_server(&self) -> u32 {
+        u32::from(self.config.map().targets_per_server())
     }
 }
 

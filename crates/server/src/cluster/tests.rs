@@ -4,13 +4,15 @@ use super::moving::freeze;
 use super::waiting::DECIDED_WITHIN;
 use super::*;
 use crate::{Config, Server};
-use isonomia_client::{Claims, Client, ClientConfig, Ino, LockKind, LockOwner, LockRange, OpenHow, access};
+use isonomia_client::{Claims, Client, ClientConfig, Ino, LockKind, LockOwner, LockRange, OpenHow, XattrHow, access};
 use isonomia_proto::request::Op;
+use isonomia_proto::striping::XATTR;
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicBool;
 
 /// The only server of a cluster, and its directory.
@@ -25,6 +27,55 @@ fn alone() -> (Server, tempfile::TempDir) {
     let mut config = Config::default();
     config.join(&dir.path().join("cluster.toml"), "io1").unwrap();
     (Server::start(config).unwrap(), dir)
+}
+
+/// The two servers of a cluster with a key, and their directory.
+fn two() -> ([Server; 2], tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let (at, key, file) = (dir.path().display(), dir.path().join("key"), dir.path().join("cluster.toml"));
+    std::fs::write(&key, [7; 32]).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let server = |number: usize| {
+        format!(
+            "[[server]]\nname = \"io{number}\"\nnumber = {number}\ndir = \"{at}/io{number}\"\n\
+             listen = [\"unix:{at}/io{number}.sock\"]\n"
+        )
+    };
+    std::fs::write(&file, format!("name = \"s\"\nepoch = 1\n{}{}", server(1), server(2))).unwrap();
+    let start = |number: usize| {
+        let mut config = Config { key_file: Some(key.clone()), ..Config::default() };
+        config.join(&file, &format!("io{number}")).unwrap();
+        Server::start(config).unwrap()
+    };
+    ([start(1), start(2)], dir)
+}
+
+#[test]
+fn a_server_whose_clock_is_hours_apart_serves_no_objects_until_it_is_put_right() {
+    let (servers, _dir) = two();
+    let client = |timeout| {
+        let (addresses, claims) = (servers[0].addresses().to_vec(), Claims::default());
+        Client::new(ClientConfig { addresses, timeout, claims, key_file: None })
+    };
+    let (patient, hasty) = (client(Nanos::from_secs(20)), client(Nanos::from_millis(500)));
+    patient.make_volume(b"v", 0o755, ServerId(1)).unwrap();
+    let striped = b"count=2 size=4KiB";
+    patient.set_xattr(Ino::ROOT, b"v", true, XATTR, striped, XattrHow::default()).unwrap();
+    let how = OpenHow { access: access::READ | access::WRITE, create: true, mode: 0o644, ..OpenHow::default() };
+    let file = patient.open(Ino::ROOT, b"v/file", &how).unwrap();
+    assert_eq!(patient.write_at(&file, 0, &[5; 8192]).unwrap(), 8192);
+    let ahead_secs = &servers[1].core.cluster.get().unwrap().capabilities.as_ref().unwrap().ahead_secs;
+    for hours in [3, -3] {
+        ahead_secs.store(hours * 3_600, Ordering::Relaxed);
+        assert_eq!(hasty.read_at(&file, 0, &mut [0; 8192]).unwrap_err().errno(), Errno::STALE, "{hours} h");
+        // What the other one has nobody is kept from, and names and attributes are there.
+        let own = file.layout.targets.iter().position(|target| target.0 < 16).unwrap() as u64;
+        assert_eq!(patient.read_at(&file, own * 4096, &mut [0; 4096]).unwrap(), 4096);
+        assert_eq!(patient.get_attr(Ino::ROOT, b"v/file", true).unwrap().size_bytes, 8192);
+        ahead_secs.store(0, Ordering::Relaxed);
+        let mut found = [0; 8192];
+        assert_eq!((patient.read_at(&file, 0, &mut found).unwrap(), found), (8192, [5; 8192]), "{hours} h");
+    }
 }
 
 #[test]

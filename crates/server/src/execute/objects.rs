@@ -13,18 +13,17 @@ use crate::proof;
 use crate::refusal::Refusal;
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Capability, FileKind, access};
-use isonomia_proto::object::{FileObjects, told};
+use isonomia_proto::object::{FileEnd, FileObjects, told};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_proto::striping::XATTR;
-use isonomia_store::checksum::ObjectId;
 use isonomia_store::{Cached, Caller, ObjectPlace, Reserved, Spread, StoreError};
-use isonomia_units::{Bytes, Ino, TargetId};
+use isonomia_units::{Bytes, Ino};
 use std::borrow::Cow;
 use zerocopy::IntoBytes;
 
-/// Puts what the holder of a request's capability needs to fill the room that was made at the end of a spread file into the
-/// reply; [`StoreError::CutMeanwhile`] if that may have been cut off by now.
+/// Puts where a spread file ends into the reply to the holder of a request's capability, for whom room was made there;
+/// [`StoreError::CutMeanwhile`] if that may have been cut off by now.
 pub(super) fn put_reserved(
     core: &Core,
     connection: &Connection,
@@ -36,7 +35,28 @@ pub(super) fn put_reserved(
     if found.shortened > reserved.cuts {
         return Err(StoreError::CutMeanwhile.into());
     }
-    put(core, connection, &header.capability(), &found, reply)
+    put_end(core, connection, &header.capability(), &found, reply)
+}
+
+/// Puts where a spread file ends into the reply to the holder of `capability`, who has it open.
+fn put_end(
+    core: &Core,
+    connection: &Connection,
+    capability: &Capability,
+    found: &Spread,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    note_writer(core, connection, capability)?;
+    Ok(reply.put(end_of(found).as_bytes())?)
+}
+
+fn end_of(found: &Spread) -> FileEnd {
+    FileEnd { size_bytes: found.size_bytes, cuts: found.cuts }
+}
+
+/// Whoever may write a spread file may leave something behind its end.
+fn note_writer(core: &Core, connection: &Connection, capability: &Capability) -> Result<(), Refusal> {
+    if capability.access & access::WRITE == 0 { Ok(()) } else { core.add_writer(connection, Ino(capability.ino)) }
 }
 
 /// Puts what the holder of `capability`, who has opened a spread file, needs for its objects into the reply.
@@ -47,19 +67,14 @@ fn put(
     found: &Spread,
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
-    let Spread { objects, size_bytes, cuts, .. } = found;
     let cluster = core.cluster.get().ok_or(StoreError::NotSupported)?;
-    if capability.access & access::WRITE != 0 {
-        core.add_writer(connection, Ino(capability.ino))?;
-    }
-    let id = (objects.number, objects.generation, objects.layout.targets.len() as u32);
-    let found = FileObjects {
-        capability: cluster.sign_objects(id, capability.access, capability.holder)?,
-        size_bytes: *size_bytes,
-        cuts: *cuts,
-        targets_per_server: cluster.targets_per_server(),
-    };
-    Ok(reply.put(found.as_bytes())?)
+    note_writer(core, connection, capability)?;
+    let objects = ((found.objects.number, found.objects.generation), &found.objects.layout.targets[..]);
+    let (first, codes) = cluster.sign_objects(objects, capability.access, capability.holder)?;
+    let (end, count) = (end_of(found), codes.len() as u32);
+    let targets_per_server = cluster.targets_per_server();
+    reply.put(FileObjects { capability: first, end, targets_per_server, count }.as_bytes())?;
+    Ok(reply.put(codes.as_bytes())?)
 }
 
 /// The same of what was just opened; without an answer nobody has it open.
@@ -124,7 +139,7 @@ pub(super) fn tell_size(
     {
         cluster.has_loose();
     }
-    put(core, connection, &header.capability(), &found, reply)
+    put_end(core, connection, &header.capability(), &found, reply)
 }
 
 /// Notes that a session has adopted an open file that it may write, if that is a spread one.
@@ -191,18 +206,20 @@ pub(super) fn listed_xattrs(
     Ok(names)
 }
 
-/// Checks that a request for an object is allowed all of `needed` (bits of [`access`]); where the object is.
+/// Checks that a request for an object is allowed all of `needed` (bits of [`access`]); where the object is. The target is the
+/// capability's, so nobody has bytes where the file's layout does not put them, or another target charged for them.
 fn check(core: &Core, connection: &Connection, header: &RequestHeader, needed: u32) -> Result<ObjectPlace, Refusal> {
     let capability = header.object_capability();
     if capability.holder != connection.credentials.uid && !connection.is_trusted {
         return Err(Refusal::OfAnother);
     }
-    let object = ObjectId { number: header.ino, generation: header.generation, index: header.mode };
-    let place = ObjectPlace { object, target: TargetId(header.target) };
     let cluster = core.cluster.get().ok_or(StoreError::Stale)?;
-    cluster.verify_objects(&capability, place, needed)?;
+    cluster.verify_objects(&capability, needed)?;
     // Of `O_PATH`.
-    if capability.access & (access::READ | access::WRITE) == 0 { Err(StoreError::BadAccess.into()) } else { Ok(place) }
+    if capability.access & (access::READ | access::WRITE) == 0 {
+        return Err(StoreError::BadAccess.into());
+    }
+    Ok(ObjectPlace::of(&capability))
 }
 
 fn check_read(

@@ -3,7 +3,8 @@
 use super::cluster::Cluster;
 use super::{as_user, can_be_others};
 use isonomia_client::{Address, Client, Ino, Manner, OpenFile, OpenHow, XattrHow, access};
-use isonomia_proto::request::RequestHeader;
+use isonomia_proto::object::{FileEnd, FileObjects, ObjectCapability};
+use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::striping::XATTR;
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::line::Line;
@@ -11,6 +12,7 @@ use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use zerocopy::FromBytes;
 
 /// Bytes of a stripe in most tests.
 pub const STRIPE: usize = 64 << 10;
@@ -99,7 +101,29 @@ pub fn asked_on(line: &mut Line, request: &RequestHeader, rest: &[u8]) -> (u32, 
     (header.errno, reply)
 }
 
+/// A capability for each object of an open file, and where that ends.
+pub fn capabilities_on(line: &mut Line, file: &OpenFile) -> (Vec<ObjectCapability>, FileEnd) {
+    let find = RequestHeader::with_capability(Op::FindObjects, &file.capability);
+    let (errno, reply) = asked_on(line, &find, b"");
+    assert_eq!(errno, 0);
+    let (found, codes, rest) = FileObjects::decode(&reply).unwrap();
+    assert_eq!((codes.len(), rest), (file.layout.targets.len(), &b""[..]));
+    let each = (0..).zip(&file.layout.targets).zip(codes);
+    (each.map(|((index, target), code)| found.capability_for(index, *target, code)).collect(), found.end)
+}
+
 /// The same on a connection of its own by user `uid`.
+pub fn capabilities(address: &Address, uid: u32, file: &OpenFile) -> (Vec<ObjectCapability>, FileEnd) {
+    let find = || capabilities_on(&mut connected(address), file);
+    if can_be_others() { as_user(uid, find) } else { find() }
+}
+
+/// Where a file ends, by the reply to a request.
+pub fn end_in(reply: &[u8]) -> FileEnd {
+    FileEnd::read_from_bytes(reply).unwrap()
+}
+
+/// [`asked_on`] on a connection of its own by user `uid`.
 pub fn asked(address: &Address, uid: u32, request: &RequestHeader, rest: &[u8]) -> (u32, Vec<u8>) {
     let ask = || asked_on(&mut connected(address), request, rest);
     if can_be_others() { as_user(uid, ask) } else { ask() }

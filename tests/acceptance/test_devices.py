@@ -214,7 +214,7 @@ class Devices(Case):
         # With checksums, a file that was not written for a while waits for the metadata before its first write.
         for checksums in [True, False]:
             with self.subTest(checksums=checksums):
-                device = Device(self, "--latency", "1ms", "--size", "256MiB")
+                device = Device(self, "--latency", "1ms", "--size", "768MiB")
                 elsewhere = tempfile.TemporaryDirectory(prefix="isonomia-target-", dir="/dev/shm")
                 self.addCleanup(elsewhere.cleanup)
                 config = Path(elsewhere.name) / "config.toml"

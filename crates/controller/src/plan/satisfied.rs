@@ -118,6 +118,7 @@ mod tests {
     use crate::{Decided, Moment};
     use isonomia_allocation::Coupons;
     use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
+    use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     /// A job, and what it had of which targets in hundredths: `None` if it wants all that it can get.
@@ -188,6 +189,41 @@ mod tests {
         assert_eq!(parts(&turn)[&(2, 0)], 575);
         let all = decide(&mut plan("gift"), 1, &[("A", &[(0, Some(30))]), ("B", &[(0, Some(4))])]);
         assert_eq!((all.jobs, parts(&all)[&(0, 0)], parts(&all)[&(1, 0)]), (2, 500, 500));
+    }
+
+    fn load() -> impl Strategy<Value = Option<u64>> {
+        prop_oneof![1 => Just(None), 3 => (0..=100_u64).prop_map(Some)]
+    }
+
+    proptest! {
+        /// Nobody is left less than he wants nor takes more than is due to him, and all that is not theirs is the others'.
+        #[test]
+        fn what_some_want_and_what_is_left_is_all(
+            jobs in proptest::collection::vec(proptest::collection::btree_map(0..4_u16, load(), 1..4), 1..9),
+            policy in proptest::sample::select(vec!["gift{throttle=0.5}", "bsip", "mbw", "tsa{throttle=0.5}"]),
+        ) {
+            let names: Vec<String> = (0..jobs.len()).map(|at| format!("job{at}")).collect();
+            let at: Vec<Vec<(u16, Option<u64>)>> = jobs.into_iter().map(|at| at.into_iter().collect()).collect();
+            let said: Vec<Had> = names.iter().zip(&at).map(|(name, at)| (&**name, &**at)).collect();
+            let mut plan = plan(policy);
+            let decided = decide(&mut plan, 1, &said);
+            prop_assert_eq!(&decided.failed, &None);
+            let (problem, _, satisfied) = plan.problem().unwrap();
+            let is_one = |place: &usize| satisfied.is(*place);
+            prop_assert_eq!(problem.apps().len(), (0..at.len()).filter(|place| !is_one(place)).count());
+            for target in 0..4 {
+                let wanted = |place: &usize| {
+                    let (_, had) = at[*place].iter().find(|(at, _)| *at == target)?;
+                    Some(had.map_or(1.0, |had| (had.max(1) as f64 * 1.25 / 100.0).min(1.0)))
+                };
+                let here: Vec<usize> = (0..at.len()).filter(|place| wanted(place).is_some()).collect();
+                let (some, others): (Vec<usize>, Vec<usize>) = here.into_iter().partition(is_one);
+                let (left, taken) = (satisfied.left(TargetId(target)), some.iter().filter_map(wanted).sum::<f64>());
+                prop_assert!(left > 0.0 && (some.is_empty() || (left + taken - 1.0).abs() < 1e-9), "{left} {taken}");
+                let due = left / others.len().max(1) as f64;
+                prop_assert!(others.is_empty() || some.iter().filter_map(wanted).all(|wanted| wanted <= due + 1e-9));
+            }
+        }
     }
 
     /// What was owed to a job that is satisfied stays in the ledger, and is paid when the period ends.

@@ -5,7 +5,8 @@
 
 use isonomia_cluster::peer;
 use isonomia_controller::{
-    Allocation, Ask, Controller, Effect, Follower, Kept, Moment, Plan, Report, Settings, Term, Using,
+    Allocation, Ask, Controller, Effect, Follower, Kept, Load, Moment, Plan, Report, ReportedJob, Settings, Term, Use,
+    Using,
 };
 use isonomia_planning::Order;
 use isonomia_planning::coordinator::Coordinator;
@@ -14,7 +15,7 @@ use isonomia_policy::PolicySpec;
 use isonomia_policy::exchange::rates::{Divider, fingerprint};
 use isonomia_policy::exchange::{Course, Exchange, Rule, Table};
 use isonomia_server::from_peers::{Told, decode};
-use isonomia_units::{Editions, Nanos, ServerId};
+use isonomia_units::{Editions, JobInfo, Nanos, ServerId, TargetId};
 use libfuzzer_sys::fuzz_target;
 
 const INTERVAL: Nanos = Nanos::from_secs(10);
@@ -46,6 +47,10 @@ fuzz_target!(|input: Heard<'_>| {
     for (kind, from, later, bytes) in messages {
         now += Nanos::from_millis(u64::from(later));
         let from = ServerId(u16::from(from % 3) + 1);
+        // A job of its own, which has more or less of a target.
+        let load = Load::of(Nanos(u64::from(later) * 1_000), Nanos(1 << 26), later % 3 == 0);
+        let job = ReportedJob::from(&JobInfo::new("a", "ada", "astro"));
+        let using = [Using { job, at: vec![(TargetId(3), Use { load, progress: None })] }];
         let mut effects = Vec::new();
         if controller.wake_at() <= now {
             controller.tick(Moment { now, wall: now }, &mut effects);
@@ -58,7 +63,8 @@ fuzz_target!(|input: Heard<'_>| {
             Some(Told::Ask(ask)) => {
                 assert_eq!(Ask::decode(&ask.encode()).as_ref(), Ok(&ask));
                 let _ = follower.ask(now, from, &ask);
-                let _ = follower.answer(&[]);
+                let answer = follower.answer(&using);
+                assert_eq!(Report::decode(&answer.encode()), Ok(answer));
             }
             Some(Told::Report(report)) => {
                 assert_eq!(Report::decode(&report.encode()).as_ref(), Ok(&report));
@@ -105,7 +111,9 @@ fuzz_target!(|input: Heard<'_>| {
                 assert_eq!(Allocation::decode(&allocation.encode()), Ok(allocation));
             }
         }
-        let _ = follower.look(now, INTERVAL, false, &[] as &[Using]);
+        if let Some(report) = follower.look(now, INTERVAL, false, &using) {
+            assert_eq!(Report::decode(&report.encode()), Ok(report));
+        }
         let _ = follower.expire(now);
     }
 });

@@ -20,6 +20,8 @@ DECIDE_S = 2
 # etcd gives up a lease of two seconds after two to four, and servers ask it four times a second.
 TAKEN_OVER_S = 2 * DECIDE_S + 4
 KILLS = 6
+# Numbers of the first targets of two servers.
+FIRST, SECOND = 0, 16
 # The longest time from one write to the next, and when the last one was done, go to a log of the program's own.
 WRITES = textwrap.dedent("""
     import os, sys, time
@@ -205,6 +207,52 @@ class Controllers(Case):
             self.assertLessEqual(sum(payment["node_s"] for payment in period["payments"]), 1000 * 3600)
         lines = only.operate("regret").stdout.splitlines()
         self.assertEqual(lines[0], "Period|Ended|User|Account|NodeSeconds")
+
+    def test_a_later_run_redeems_what_an_earlier_one_is_owed(self):
+        policy = "gift{throttle=0.5,window=1000000000,system-window=1000000000,decide=200ms}"
+        cluster = self.cluster(2, "", policy)
+        first = cluster.members[0]
+        places = {"both": f"{FIRST},{SECOND}", "first": FIRST, "second": SECOND}
+        for name, targets in places.items():
+            first.run("mkdir", f"{PREFIX}/{name}")
+            first.operate("stripe", "set", "--targets", str(targets), "--size", "64KiB", f"{PREFIX}/{name}")
+
+        def begin(job, place, title):
+            path, kib = f"{PREFIX}/{place}/{job}", 128 if place == "both" else 64
+            command = ["python3", "-c", WRITES, path, str(kib)]
+            return self.program(first, *command, job=job, timeout_s=300, more=["--title", title])
+
+        def solver():
+            """the account of the application of which there are two runs"""
+            accounts = self.ledger(first)["accounts"]
+            found = [account for account in accounts if account["account"].endswith(" job=solver")]
+            self.assertLessEqual(len(found), 1, accounts)
+            return found[0] if found else None
+
+        # It is throttled for one that uses both targets, and ends before there is a gap for it.
+        run = [begin("71", "first", "solver"), begin("8", "both", "wide")]
+        wait_for(lambda: (account := solver()) and account["outstanding"] > 0, 60)
+        for program in run:
+            program.kill()
+            program.wait()
+        before = solver()
+        self.assertEqual((before["redeemed"], before["compensated"]), (0, 0))
+        listed = first.operate("coupons", "--slurm").stdout.splitlines()
+        self.assertEqual(listed[0], "User|Account|Coupons|NodeSeconds")
+        self.assertEqual([line.split("|")[0] for line in listed[1:]], [before["user"]])
+        for member in cluster.members:
+            self.assertEqual(member.stop(), 0)
+        cluster.start()
+        wait_for(lambda: first.status()["cluster"]["controller"]["is_here"], 30)
+        between = solver()
+        self.assertGreaterEqual(between["outstanding"], before["outstanding"])
+        self.assertEqual(between["redeemed"], 0)
+        # Of the second target everybody has a third, and so of the first: what is left there is the next run's.
+        begin("72", "first", "solver")
+        for job, place in {"9": "both", "10": "second", "11": "second"}.items():
+            begin(job, place, f"other{job}")
+        after = wait_for(lambda: (account := solver()) and account["redeemed"] > 0 and account, 60)
+        self.assertEqual(after["issued"], after["redeemed"] + after["outstanding"])
 
     def test_gift_is_tried_beside_another_policy(self):
         cluster = self.cluster(2, f'decide = "{DECIDE_S}s"', "job-fair")

@@ -112,6 +112,7 @@ class ControllerFaults(test_controller.Controllers):
     # Those of the class that this one builds on run there.
     test_another_server_takes_over = None
     test_no_coupon_is_lost_when_the_server_is_killed = None
+    test_a_later_run_redeems_what_an_earlier_one_is_owed = None
     test_gift_is_tried_beside_another_policy = None
     test_a_server_alone_says_that_nobody_decides = None
 
@@ -294,6 +295,7 @@ class ControllerFaults(test_controller.Controllers):
         # Who finds it so gives the lease up, and another one tries.
         wait_for(lambda: sum(said in member.log(10_000) for member in cluster.members) >= 2, 60)
         self.assertEqual(keys(etcd.port), [b"COUPONS/s"])
+        self.assertIn(said, cluster.members[0].operate("coupons", check=False).stderr)
         self.goes_on(cluster.members)
         call(etcd.port, "kv/deleterange", {"key": text(b"/isonomia/acceptance/ledger/COUPONS/s")})
         self.deciding(cluster.members, 120)

@@ -127,6 +127,37 @@ fn at_the_end_of_the_period_regret_is_paid_and_only_the_system_forgets() {
     assert!((gift.ledger().redemption_rate("A") - 0.4).abs() < 1e-12, "compensated is not redeemed");
 }
 
+/// The budget of whoever takes over may be less than what is owed already: no period costs more, and nothing is forgotten.
+#[test]
+fn a_budget_that_became_smaller_is_kept_as_well() {
+    let mut apps = fig6(1).apps().to_vec();
+    apps[0].nodes = 40;
+    let problem = Problem::new(fig6(1).targets().clone(), apps).unwrap();
+    let mut before = gift(fig6_config());
+    before.decide(Nanos::ZERO, &problem).unwrap();
+    let records = before.take_changes();
+    // Of 60 node-seconds that are owed.
+    let budget = NodeTime(25_000_000_000);
+    let config = GiftConfig { regret_budget: Some(budget), ..fig6_config() };
+    let mut after = Gift::restore(config, records.accounts, records.system).unwrap();
+    let mut costs = Vec::new();
+    for day in 0..5 {
+        let now = Nanos::from_secs(86_400 * day);
+        costs.push(after.assess(now).iter().map(|paid| paid.node_time.0).sum::<u128>());
+        assert_eq!(after.decide(now, &problem).unwrap().app("A").unwrap().coupon_issued > Coupons(0), day >= 2);
+        let total = after.ledger().total();
+        assert!(
+            total.is_conserved() && after.ledger().balances().all(|(_, balance)| balance.is_conserved()),
+            "{total:?}"
+        );
+        let kept = after.take_changes();
+        assert!(kept.accounts.iter().all(|(_, record)| record.balance().is_some()), "{kept:?}");
+    }
+    assert!(costs.iter().all(|cost| *cost <= budget.0), "{costs:?}");
+    assert_eq!(costs[..3], [0, budget.0, budget.0]);
+    assert!(costs[3] > 10_000_000_000, "the rest, and what is owed since there is room for it: {costs:?}");
+}
+
 #[test]
 fn coupons_by_user_are_redeemed_by_any_application_of_the_user() {
     let config = GiftConfig { accounts: Accounts::ByUser, ..fig6_config() };

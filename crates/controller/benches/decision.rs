@@ -6,7 +6,8 @@
 //! processor time, beside what it may take, and the bytes of one decision.
 
 use isonomia_controller::{
-    Allocation, Controller, Decision, Effect, Follower, Kept, Moment, Plan, Report, ReportedJob, Settings, Term, Using,
+    Allocation, Controller, Decision, Effect, Follower, Kept, Moment, Plan, Report, ReportedJob, Settings, Term, Use,
+    Using,
 };
 use isonomia_policy::PolicySpec;
 use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
@@ -55,7 +56,7 @@ fn main() {
         let mut using: BTreeMap<ServerId, Vec<Using>> = BTreeMap::new();
         for (info, at) in apps.values() {
             for at in at.chunk_by(|one, other| one / TARGETS_EACH == other / TARGETS_EACH) {
-                let here = at.iter().map(|target| (TargetId(*target), None)).collect();
+                let here = at.iter().map(|target| (TargetId(*target), Use::default())).collect();
                 let server = ServerId(at[0] / TARGETS_EACH + 1);
                 using.entry(server).or_default().push(Using { job: ReportedJob::from(info), at: here });
             }

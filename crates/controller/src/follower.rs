@@ -253,6 +253,7 @@ impl Follower {
 mod tests {
     use super::*;
     use crate::message::{Rate, ReportedJob};
+    use crate::standing::Use;
     use isonomia_units::JobInfo;
 
     const IO1: ServerId = ServerId(1);
@@ -323,7 +324,7 @@ mod tests {
             let one = |&(name, elapsed_ms): &(&str, u64)| {
                 let progress = crate::message::Progress { attained_ms: elapsed_ms / 2, elapsed_ms, remaining_ms: None };
                 let job = ReportedJob::from(&JobInfo::new(name, "ada", "astro"));
-                Using { job, at: vec![(TargetId(3), Some(progress))] }
+                Using { job, at: vec![(TargetId(3), progress.into())] }
             };
             phases.iter().map(one).collect::<Vec<_>>()
         };
@@ -367,7 +368,8 @@ mod tests {
         let mut follower = Follower::default();
         let now = Nanos::from_secs(1);
         let job = |name| ReportedJob::from(&JobInfo::new(name, "ada", "astro"));
-        let using: Vec<_> = ["a", "b", "c"].map(|name| Using { job: job(name), at: vec![(TargetId(3), None)] }).into();
+        let using: Vec<_> =
+            ["a", "b", "c"].map(|name| Using { job: job(name), at: vec![(TargetId(3), Use::default())] }).into();
         follower.ask(now, IO1, &ask(1, 1, false)).unwrap();
         let Report::Changes(told) = follower.answer(&using) else { unreachable!("it is the first") };
         let [a, b, c] = [0, 1, 2].map(|at| told.jobs[at].0);

@@ -3,9 +3,9 @@
 //! GIFT and the schemes that it is compared with decide over all targets, again and again. One server at a time is the
 //! *controller* ([`Controller`]); every server, that one too, is a *follower* ([`Follower`]).
 //!
-//! The followers report which job uses which of their targets ([`Report`]), and every interval the controller decides ([`Plan`],
-//! by the schemes of [`isonomia_allocation`]) and says what each job gets of each target ([`Allocation`]). Only what has
-//! changed is said, in both directions ([`Standing`]): a follower reports by itself when something has, and its last word holds
+//! The followers report which job uses which of their targets, what it had there and whether it wants more ([`Report`], [`Load`]), and
+//! every interval the controller decides ([`Plan`], by the schemes of [`isonomia_allocation`], over those who want more than is due to
+//! them) and says what each job gets of each target ([`Allocation`]). Only what has changed is said, in both directions ([`Standing`]): a follower reports by itself when something has, and its last word holds
 //! until then. Now and then the controller asks ([`Ask`]; under policies that go by what jobs have at the moment, in every interval),
 //! which also renews what the follower holds; in between it
 //! only says that it goes on. Whoever has not answered within [`TIMEOUT`] is left out until he does; when fewer
@@ -45,8 +45,8 @@ pub use kept::{AccountKept, BadKept, Change, Kept, PREFIX, PaidPeriod, Payment};
 pub use lease::{FLOOR, lease_looked_at_every, lease_s};
 pub use local::{KnownJobs, LOOK_FOR_PHASES_EVERY, look_every, metadata_parts, parts, places};
 pub use message::{
-    Allocation, Ask, BadMessage, Changes, Content, FORMAT, JOBS_MAX, JobKey, MESSAGE_LEN_MAX, PARTS_PER_TARGET,
+    Allocation, Ask, BadMessage, Changes, Content, FORMAT, JOBS_MAX, JobKey, Load, MESSAGE_LEN_MAX, PARTS_PER_TARGET,
     Progress, ROWS_MAX, Rate, Report, ReportedJob, Row, Term,
 };
 pub use plan::{ACCOUNTS_PER_USER_MAX, COUPONS_PER_TARGET, Decided, Given, Plan, PlanError};
-pub use standing::{Standing, Using};
+pub use standing::{Standing, Use, Using};

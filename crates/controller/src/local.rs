@@ -1,7 +1,7 @@
 //! A server's part: what it reports of its own targets, and what their arbiters are told. The same live and simulated.
 
-use crate::message::{JobKey, PARTS_PER_TARGET, Progress, ReportedJob};
-use crate::standing::Using;
+use crate::message::{JobKey, Load, PARTS_PER_TARGET, Progress, ReportedJob};
+use crate::standing::{Use, Using};
 use isonomia_policy as policy;
 use isonomia_policy::exchange::{Own, Table};
 use isonomia_units::{JobId, Nanos, TargetId};
@@ -28,7 +28,7 @@ pub fn look_every(interval: Nanos) -> Nanos {
 pub const LOOK_FOR_PHASES_EVERY: Nanos = LOOK_MIN;
 
 impl Using {
-    /// Which of a server's jobs used which of its targets, by what they had of them. `targets` are those of `own`, in its order: the
+    /// Which of a server's jobs used which of its targets, by what they had of them and waited for. `targets` are those of `own`, in its order: the
     /// number of each in the whole system (one without is left out), and how far the phases of its jobs have come, if the
     /// policy goes by that.
     pub fn of(
@@ -61,8 +61,10 @@ impl Using {
                 let Some(info) = table.jobs.get(row.job as usize) else { continue };
                 let one = || Self { job: ReportedJob::from(info), at: Vec::new() };
                 let at = &mut using.entry(JobKey::of(info)).or_insert_with(one).at;
-                if at.last().is_none_or(|(last, _)| *last != id) {
-                    at.push((id, progress(target, place)));
+                let load = Load::of(Nanos(row.service_ns), Nanos(table.window_ns), row.is_short);
+                match at.last_mut().filter(|(last, _)| *last == id) {
+                    Some((_, of)) => of.load = of.load.with(load),
+                    None => at.push((id, Use { load, progress: progress(target, place) })),
                 }
             }
         }
@@ -112,12 +114,54 @@ fn told(progress: &policy::Progress) -> Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::follower::Follower;
+    use crate::message::{MESSAGE_LEN_MAX, Report};
+    use isonomia_policy::exchange::{Meters, Row, Usage};
+    use isonomia_units::JobInfo;
+    use std::sync::Arc;
 
     #[test]
     fn looks_are_twice_an_interval_within_bounds() {
         let looked = |ms| look_every(Nanos::from_millis(ms));
         assert_eq!([100, 600, 10_000].map(looked), [50, 300, 500].map(Nanos::from_millis));
         assert_eq!(looked(10), LOOK_MIN);
+    }
+
+    /// However many jobs there are, and however long their names: what is left out are those that had the least.
+    #[test]
+    fn a_report_of_all_jobs_fits_into_a_message() {
+        let usage = |jobs: u32| {
+            let had = |job: u32| Usage { service: Nanos(u64::from(1_000_000 - job)), ..Usage::default() };
+            (0..jobs).map(|job| (JobId(job), had(job))).collect::<BTreeMap<_, _>>()
+        };
+        let long = "x".repeat(isonomia_units::NAME_LEN_MAX);
+        for (name, title, told_min) in [("", &long[..], 80), (&long[..], "", 70), ("", "lammps", 800)] {
+            let info = |job: JobId| {
+                let title = (!title.is_empty()).then(|| Arc::from(title));
+                let name = format!("{:05}{}", job.0, &name[name.len().min(5)..]);
+                Some(JobInfo { title: title.clone(), executable: title, ..JobInfo::new(&name, "ada", "astro") })
+            };
+            let mut meters = Meters::new(1, Nanos(1));
+            meters.table(Nanos(1), [usage(0)], info);
+            let own = meters.table(Nanos(2), [usage(4_000)], info);
+            let using = Using::of(&own, [(Some(TargetId(1)), Vec::new())]);
+            assert!(using.len() >= told_min && using[0].job.name == info(JobId(0)).unwrap().name, "{}", using.len());
+            let report = Follower::default().answer(&using).encode();
+            assert!(report.len() <= MESSAGE_LEN_MAX && Report::decode(&report).is_ok(), "{} bytes", report.len());
+        }
+    }
+
+    #[test]
+    fn what_jobs_that_are_one_had_is_told_together() {
+        let named = |name: &str| JobInfo::new(name, "ada", "astro");
+        let row = |job, service_ns, is_short| Row { job, service_ns, is_short };
+        let targets = vec![vec![row(0, 30, true), row(2, 20, false)], vec![row(1, 9, false), row(0, 8, false)]];
+        let table = Table { window_ns: 100, jobs: vec![named("a"), named("b"), named("a")], targets };
+        let using = Using::of_table(&table, [Some(TargetId(4)), Some(TargetId(5))]);
+        let told = using.iter().flat_map(|using| using.at.iter().map(|(at, of)| (&*using.job.name, at.0, of.load)));
+        let load = |had, wants_more| Load::of(Nanos(had), Nanos(100), wants_more);
+        let expected = [("a", 4, load(50, true)), ("a", 5, load(8, false)), ("b", 5, load(9, false))];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 
     #[test]

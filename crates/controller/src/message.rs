@@ -1,19 +1,19 @@
 //! What the controller and the servers say to each other, and its bytes: one of format ([`FORMAT`]) and then the message as
 //! `postcard` writes it.
 
-use isonomia_units::{JobInfo, TargetId};
+use isonomia_units::{JobInfo, Nanos, TargetId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The first byte of every message.
-pub const FORMAT: u8 = 3;
+pub const FORMAT: u8 = 4;
 /// Jobs of one message at most.
 pub const JOBS_MAX: usize = 4_096;
 /// Rows of one message at most.
 pub const ROWS_MAX: usize = 4_096;
-/// The longest message in bytes.
-pub const MESSAGE_LEN_MAX: usize = 64 << 10;
+/// The longest message in bytes. What a server has to say of itself fits into half of it ([`Meters`](isonomia_policy::exchange::Meters)).
+pub const MESSAGE_LEN_MAX: usize = 128 << 10;
 /// Rates are counted in parts of a target's time.
 pub const PARTS_PER_TARGET: u32 = 1_000_000;
 
@@ -89,7 +89,7 @@ pub struct Changes {
     pub is_whole: bool,
     /// Jobs that were not told of before, or otherwise: each with a number that the server knows it by from now on.
     pub jobs: Vec<(u32, ReportedJob)>,
-    /// Jobs on targets that they did not use before; or with progress, if the policy goes by that.
+    /// Jobs on targets that they did not use before, or of which they now want or have had something else.
     pub rows: Vec<Row>,
     /// Jobs that use a target no more.
     pub gone: Vec<(u32, TargetId)>,
@@ -123,9 +123,18 @@ pub struct Row {
     pub job: u32,
     /// The target.
     pub target: TargetId,
+    /// What it wants of the target, and had of it.
+    pub load: Load,
     /// How far its present I/O phase has come here, if the policy goes by that.
     pub progress: Option<Progress>,
 }
+
+/// What a job had of a target in the last while, and whether it wants more: in one byte, for a report has many.
+///
+/// It is counted in the target's time, as parts and coupons are. Bytes would say less: what they take of a target depends on where
+/// they lie and on how many come at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load(u8);
 
 /// How far an I/O phase has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,6 +213,9 @@ pub enum BadMessage {
         /// Rows.
         rows: usize,
     },
+    /// It has more bytes than any message of ours.
+    #[error("a message of {0} bytes ({MESSAGE_LEN_MAX} at most)")]
+    TooManyBytes(usize),
     /// More than the whole of a target.
     #[error("{parts} parts of a target ({PARTS_PER_TARGET} at most)")]
     TooMuch {
@@ -216,6 +228,68 @@ impl Term {
     /// Its last byte: what tells it from the terms just before it.
     pub fn tag(self) -> u8 {
         self.number as u8 ^ self.epoch as u8
+    }
+}
+
+impl Load {
+    /// Of a job of which it is not known what it had: it wants all that it can get.
+    pub const WANTS_ALL: Self = Self(Self::WANTS_MORE);
+    /// The bit that says so. The others are what it had, in hundredths of the target's time.
+    const WANTS_MORE: u8 = 0x80;
+    const WHOLE: u8 = 100;
+    /// A job that wants no more than it has is expected to want up to a quarter more next.
+    const MARGIN: u32 = 4;
+    /// What a job wants is another amount if it differs by a quarter, and by this at least;
+    const OTHER_WANTED: u8 = 4;
+    /// and what one had that wants more is so if it differs by this.
+    const OTHER_HAD: u8 = 25;
+
+    /// Of a job that had `service` of a target in so long a time, and waited for more or did not.
+    pub fn of(service: Nanos, window: Nanos, wants_more: bool) -> Self {
+        let hundredths = (u128::from(service.0) * u128::from(Self::WHOLE)).div_ceil(u128::from(window.0.max(1)));
+        let had = u8::try_from(hundredths).unwrap_or(Self::WHOLE).min(Self::WHOLE);
+        Self(if wants_more { had | Self::WANTS_MORE } else { had })
+    }
+
+    /// What it had, in parts of [`PARTS_PER_TARGET`], rounded up to a hundredth of that.
+    pub fn had_parts(self) -> u32 {
+        u32::from(self.had()) * (PARTS_PER_TARGET / u32::from(Self::WHOLE))
+    }
+
+    /// What it may want until the next report, in the same parts; nothing if that is all that it can get.
+    pub fn wanted_parts(self) -> Option<u32> {
+        let had = self.had_parts().max(PARTS_PER_TARGET / u32::from(Self::WHOLE));
+        (!self.wants_more()).then(|| (had + had / Self::MARGIN).min(PARTS_PER_TARGET))
+    }
+
+    /// Whether it waited for more.
+    pub fn wants_more(self) -> bool {
+        self.0 & Self::WANTS_MORE != 0
+    }
+
+    /// That of two that are known as one job.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let had = (self.had() + other.had()).min(Self::WHOLE);
+        Self(had | (self.0 | other.0) & Self::WANTS_MORE)
+    }
+
+    fn had(self) -> u8 {
+        self.0 & !Self::WANTS_MORE
+    }
+
+    fn makes_sense(self) -> bool {
+        self.had() <= Self::WHOLE
+    }
+
+    /// Whether who was told `told` decides otherwise by this.
+    pub(crate) fn wants_other_than(self, told: Self) -> bool {
+        let limit = (told.had() / 4).max(Self::OTHER_WANTED);
+        self.wants_more() != told.wants_more() || !self.wants_more() && self.had().abs_diff(told.had()) >= limit
+    }
+
+    /// Whether it is worth saying to who was told `told` and is told something anyway.
+    pub(crate) fn is_other_than(self, told: Self) -> bool {
+        self.wants_other_than(told) || self.had().abs_diff(told.had()) >= Self::OTHER_HAD
     }
 }
 
@@ -252,6 +326,9 @@ fn encode(message: &impl Serialize) -> Vec<u8> {
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
+    if bytes.len() > MESSAGE_LEN_MAX {
+        return Err(BadMessage::TooManyBytes(bytes.len()));
+    }
     match bytes.split_first() {
         Some((&FORMAT, body)) => match postcard::take_from_bytes(body) {
             Ok((message, [])) => Ok(message),
@@ -294,6 +371,9 @@ impl Report {
         let report: Self = decode(bytes)?;
         if let Self::Changes(Changes { jobs, rows, gone, .. }) = &report {
             check_len(jobs.len(), rows.len().max(gone.len()))?;
+            if let Some(row) = rows.iter().find(|row| !row.load.makes_sense()) {
+                return Err(BadMessage::TooMuch { parts: row.load.had_parts() });
+            }
         }
         Ok(report)
     }
@@ -332,7 +412,8 @@ mod tests {
     fn changes() -> Changes {
         let job = ReportedJob::from(&JobInfo { nodes: 7, ..JobInfo::new("j", "ada", "astro").claimed_within("p") });
         let progress = Some(Progress { attained_ms: 4, elapsed_ms: 9, remaining_ms: None });
-        let row = Row { job: 3, target: TargetId(300), progress };
+        let load = Load::of(Nanos(1), Nanos(3), true);
+        let row = Row { job: 3, target: TargetId(300), load, progress };
         let term = Term { epoch: 3, number: 70_000 };
         let (jobs, gone) = (vec![(3, job)], vec![(2, TargetId(301))]);
         Changes { term, round: 12, version: 4, number: 9, is_whole: false, jobs, rows: vec![row], gone }
@@ -364,11 +445,36 @@ mod tests {
     }
 
     #[test]
+    fn a_load_is_what_was_had_and_whether_that_was_all_that_is_wanted() {
+        let load = |had, wants_more| Load::of(Nanos(had), Nanos(1_000), wants_more);
+        let shown = |load: Load| (load.had_parts(), load.wanted_parts());
+        assert_eq!(shown(load(401, true)), (410_000, None));
+        assert_eq!(shown(load(400, false)), (400_000, Some(500_000)));
+        assert_eq!(shown(load(900, false)), (900_000, Some(1_000_000)));
+        assert_eq!(shown(load(0, false)), (0, Some(12_500)), "it was there");
+        assert_eq!(shown(Load::of(Nanos(u64::MAX), Nanos(0), false)), (1_000_000, Some(1_000_000)));
+        assert_eq!(shown(Load::WANTS_ALL), (0, None));
+        // What is worth saying, and what is so by itself.
+        let news = |told, now: Load| (now.is_other_than(told), now.wants_other_than(told));
+        assert_eq!(news(load(400, false), load(400, true)), (true, true));
+        assert_eq!(news(load(400, false), load(490, false)), (false, false));
+        assert_eq!(news(load(400, false), load(500, false)), (true, true));
+        assert_eq!(news(load(0, false), load(30, false)), (false, false));
+        assert_eq!(news(load(400, true), load(600, true)), (false, false));
+        assert_eq!(news(load(400, true), load(900, true)), (true, false));
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         let mut long = changes();
         long.rows = vec![long.rows[0]; ROWS_MAX + 1];
         let refused = Report::decode(&Report::Changes(long).encode());
         assert_eq!(refused, Err(BadMessage::TooLong { jobs: 1, rows: ROWS_MAX + 1 }));
+        let mut loud = changes();
+        loud.rows[0].load = Load(101);
+        assert_eq!(Report::decode(&Report::Changes(loud).encode()), Err(BadMessage::TooMuch { parts: 1_010_000 }));
+        let bytes = [FORMAT; MESSAGE_LEN_MAX + 1];
+        assert_eq!(Report::decode(&bytes), Err(BadMessage::TooManyBytes(MESSAGE_LEN_MAX + 1)));
         let mut much = allocation();
         let Content::Rates { rates, .. } = &mut much.content else { unreachable!("it has rates") };
         rates[0].parts += 1;

@@ -3,6 +3,7 @@
 mod accounts;
 mod joined;
 mod names;
+mod satisfied;
 
 pub use accounts::ACCOUNTS_PER_USER_MAX;
 
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use joined::{Joined, Known};
 use names::{Indices, Names};
+use satisfied::Satisfied;
 
 /// Applications whose runs are counted; when there are more, counting begins anew.
 const RUNS_KEPT: usize = 65_536;
@@ -229,7 +231,7 @@ impl Plan {
             decided.given = ranks(order, &self.joined, standing);
             return Ok(decided);
         }
-        let (problem, indices) = self.problem()?;
+        let (problem, indices, satisfied) = self.problem()?;
         if let By::Rates(Scheme::Gift(gift)) = &mut self.by {
             let paid = gift.assess(at.now);
             if !paid.is_empty() {
@@ -241,7 +243,8 @@ impl Plan {
             return Ok(decided);
         }
         let By::Rates(scheme) = &mut self.by else { return Ok(decided) };
-        let allocation = scheme.allocate(at.now, &problem);
+        // There is nothing to decide among those who are satisfied.
+        let allocation = (!problem.apps().is_empty()).then(|| scheme.allocate(at.now, &problem)).transpose();
         // What was paid is kept even if the scheme fails now.
         self.keep_changes(&mut decided.changes);
         let allocation = match allocation {
@@ -251,40 +254,54 @@ impl Plan {
                 return Ok(decided);
             }
         };
-        for app in allocation.apps() {
+        for app in allocation.iter().flat_map(|allocation| allocation.apps()) {
             decided.issued += app.coupon_issued;
             decided.redeemed += app.coupon_redeemed;
         }
         let mut given: Vec<Vec<Rate>> = vec![Vec::new(); standing.len()];
-        // The problem has the applications in the order of the jobs' keys.
-        for (at, job) in self.joined.iter().enumerate() {
+        // The problem has the applications in the order of the jobs' keys, without those that are satisfied.
+        let mut app = 0;
+        for (place, job) in self.joined.iter().enumerate() {
+            let is_satisfied = satisfied.is(place);
+            let rate = |target| match (&allocation, indices.of(target)) {
+                _ if is_satisfied => satisfied.due(place, target),
+                (Some(allocation), Some(index)) => allocation.rate_at(app, index),
+                _ => 0.0,
+            };
             for row in &job.rows {
                 let told = &mut given[row.server];
                 if told.len() < ROWS_MAX {
-                    let rate = indices.of(row.target).map_or(0.0, |target| allocation.rate_at(at, target));
+                    let rate = rate(row.target);
                     let parts = (rate.clamp(0.0, 1.0) * f64::from(PARTS_PER_TARGET)).round() as u32;
                     told.push(Rate { job: row.job, target: row.target, parts });
                 }
             }
+            app += usize::from(!is_satisfied);
         }
         given.iter_mut().for_each(|rates| rates.sort_unstable_by_key(|rate| (rate.job, rate.target)));
         decided.given = standing.keys().copied().zip(given.into_iter().map(Given::Rates)).collect();
         Ok(decided)
     }
 
-    /// The applications on all targets that anybody uses, in the order of the jobs' keys, and which target is which.
-    fn problem(&mut self) -> Result<(Problem, Indices), ProblemError> {
+    /// The applications that want more than is due to them, on what is left for them of all targets that they use, in the order of the
+    /// jobs' keys; which target is which; and who is satisfied with less.
+    fn problem(&mut self) -> Result<(Problem, Indices, Satisfied), ProblemError> {
+        let infos: Vec<&JobInfo> = self.joined.iter().map(|job| &*job.info).collect();
+        let count = infos.len() as f64;
+        let weight = |share: f64| (share * count).max(f64::MIN_POSITIVE);
+        let weights = due(&self.levels, &infos).into_iter().map(weight).collect();
+        let satisfied = Satisfied::new(&self.joined, weights);
+        let others = || self.joined.iter().enumerate().filter(|(place, _)| !satisfied.is(*place));
         let mut indices = Indices::default();
-        self.joined.iter().flat_map(|job| &job.rows).for_each(|row| indices.enter(row.target));
-        let targets = Arc::new(Targets::new(indices.used().map(|target| (self.names.target(target), 1.0)))?);
+        others().flat_map(|(_, job)| &job.rows).for_each(|row| indices.enter(row.target));
+        let left = |target| (self.names.target(target), satisfied.left(target));
+        let targets = Arc::new(Targets::new(indices.used().map(left))?);
         // Their names are in the order of their numbers.
         indices.number(targets.iter());
-        let infos: Vec<&JobInfo> = self.joined.iter().map(|job| &*job.info).collect();
-        let shares = due(&self.levels, &infos);
         let without_room = self.without_room();
         let counts_runs = self.by.counts_runs();
-        let mut apps = Vec::with_capacity(shares.len());
-        for (at, (job, share)) in self.joined.iter().zip(&shares).enumerate() {
+        let mut apps = Vec::with_capacity(infos.len());
+        for (at, (place, job)) in others().enumerate() {
             let mut at_targets: Vec<TargetIndex> = job.rows.iter().filter_map(|row| indices.of(row.target)).collect();
             at_targets.sort_unstable();
             at_targets.dedup();
@@ -293,13 +310,13 @@ impl Plan {
                 throttle_friendly,
                 runs: if counts_runs { self.runs.get(&job.account).copied().unwrap_or(1) } else { 1 },
                 user: Some(job.account.clone()),
-                weight: (share * shares.len() as f64).max(f64::MIN_POSITIVE),
+                weight: satisfied.weight(place),
                 // What is only claimed is worth no more than one node.
                 nodes: if job.info.within.is_none() { job.info.nodes } else { 1 },
                 ..App::new(self.names.app(at), at_targets)
             });
         }
-        Ok((Problem::new(targets, apps)?, indices))
+        Ok((Problem::new(targets, apps)?, indices, satisfied))
     }
 
     /// A job that was not there the last time is another run of its application.
@@ -388,7 +405,7 @@ fn account(identity: &BTreeSet<Trait>, info: &JobInfo) -> Arc<str> {
 fn ranks(order: Order, known: &Joined, standing: &BTreeMap<ServerId, &Standing>) -> BTreeMap<ServerId, Given> {
     let mut ranks: Vec<Vec<(u32, u32)>> = vec![Vec::new(); standing.len()];
     for job in known.iter() {
-        let phases = || job.rows.iter().filter_map(|row| row.progress);
+        let phases = || job.rows.iter().filter_map(|row| row.of.progress);
         let most = |of: fn(Told) -> u64| Nanos::from_millis(phases().map(of).max().unwrap_or(0));
         let remaining = phases().filter_map(|phase| phase.remaining_ms).max().map(Nanos::from_millis);
         let progress =
@@ -416,7 +433,7 @@ fn is_on_several(job: &Known) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::message::{Changes, ReportedJob, Row};
+    use crate::message::{Changes, Load, ReportedJob, Row};
     use isonomia_units::TargetId;
 
     /// What holds of a server with jobs of one user, which it numbers from 0: the name, the target, and the service that its phase
@@ -427,6 +444,7 @@ pub(super) mod tests {
         let row = |(job, (_, target, attained_ms)): (u32, &(&str, u16, u64))| Row {
             job,
             target: TargetId(*target),
+            load: Load::WANTS_ALL,
             progress: Some(Told { attained_ms: *attained_ms, elapsed_ms: 9_000, remaining_ms: None }),
         };
         let numbered = || (0..).zip(rows);
@@ -491,7 +509,7 @@ pub(super) mod tests {
         let run = |rows: &[(&str, &str, u16)]| {
             let using = |&(job, title, target): &(&str, &str, u16)| crate::Using {
                 job: ReportedJob::from(&JobInfo { title: Some(title.into()), ..JobInfo::new(job, "ada", "astro") }),
-                at: vec![(TargetId(target), None)],
+                at: vec![(TargetId(target), crate::Use::default())],
             };
             Standing::of(&rows.iter().map(using).collect::<Vec<_>>())
         };

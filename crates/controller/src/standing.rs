@@ -4,18 +4,27 @@
 //! the network once, with a number that stands for it from then on. Reports are numbered. One that does not follow the one before
 //! (which was lost, or went to another controller) is of no use, and the controller asks for everything.
 
-use crate::message::{Changes, JOBS_MAX, JobKey, Progress, ROWS_MAX, Report, ReportedJob, Row, Term};
+use crate::message::{Changes, JOBS_MAX, JobKey, Load, Progress, ROWS_MAX, Report, ReportedJob, Row, Term};
 use isonomia_units::TargetId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A job, and which targets it uses: with its progress there, if the policy goes by that.
+/// A job, and which targets it uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Using {
     /// Who it is.
     pub job: ReportedJob,
-    /// Where it does I/O.
-    pub at: Vec<(TargetId, Option<Progress>)>,
+    /// Where it does I/O, and what that is.
+    pub at: Vec<(TargetId, Use)>,
+}
+
+/// What a job does at a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// What it wants, and had.
+    pub load: Load,
+    /// How far its I/O phase has come, if the policy goes by that.
+    pub progress: Option<Progress>,
 }
 
 /// What holds of a server by its reports.
@@ -24,12 +33,32 @@ pub struct Standing {
     /// Of the last report.
     number: u64,
     jobs: BTreeMap<u32, Arc<ReportedJob>>,
-    rows: BTreeMap<(u32, TargetId), Option<Progress>>,
+    rows: BTreeMap<(u32, TargetId), Use>,
 }
 
 /// Changes that do not follow what holds, or are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap;
+
+impl Default for Use {
+    /// It wants all that it can get, and nothing else is known of it.
+    fn default() -> Self {
+        Self { load: Load::WANTS_ALL, progress: None }
+    }
+}
+
+impl From<Progress> for Use {
+    fn from(progress: Progress) -> Self {
+        Self { progress: Some(progress), ..Self::default() }
+    }
+}
+
+impl Use {
+    /// Whether it is worth saying to who was told `told`.
+    fn is_other_than(&self, told: &Self) -> bool {
+        self.progress != told.progress || self.load.is_other_than(told.load)
+    }
+}
 
 impl Standing {
     /// The number of the last report.
@@ -42,7 +71,7 @@ impl Standing {
         let mut standing = Self::default();
         for (number, using) in (0..).zip(using.iter().take(JOBS_MAX)) {
             standing.jobs.insert(number, Arc::new(using.job.clone()));
-            standing.rows.extend(using.at.iter().map(|(target, progress)| ((number, *target), *progress)));
+            standing.rows.extend(using.at.iter().map(|(target, of)| ((number, *target), *of)));
         }
         standing
     }
@@ -60,7 +89,7 @@ impl Standing {
     /// Each job that uses targets, in the order of their numbers, with its number and its targets, which are in order too.
     pub(crate) fn by_job(
         &self,
-    ) -> impl Iterator<Item = (u32, &Arc<ReportedJob>, impl Iterator<Item = (TargetId, Option<Progress>)>)> {
+    ) -> impl Iterator<Item = (u32, &Arc<ReportedJob>, impl Iterator<Item = (TargetId, Use)>)> {
         let mut rows = self.rows.iter().peekable();
         self.jobs.iter().filter_map(move |(&number, job)| {
             // A row of a job that was not told of says nothing.
@@ -68,7 +97,7 @@ impl Standing {
             let mut ends = rows.clone();
             let count = std::iter::from_fn(|| ends.next_if(|((of, _), _)| *of == number)).count();
             let own = std::mem::replace(&mut rows, ends).take(count);
-            (count > 0).then(|| (number, job, own.map(|((_, target), progress)| (*target, *progress))))
+            (count > 0).then(|| (number, job, own.map(|((_, target), of)| (*target, *of))))
         })
     }
 
@@ -82,7 +111,8 @@ impl Standing {
         self.number = changes.number;
         self.jobs.extend(changes.jobs.iter().map(|(number, job)| (*number, Arc::new(job.clone()))));
         changes.gone.iter().for_each(|row| _ = self.rows.remove(row));
-        self.rows.extend(changes.rows.iter().map(|row| ((row.job, row.target), row.progress)));
+        let of = |row: &Row| ((row.job, row.target), Use { load: row.load, progress: row.progress });
+        self.rows.extend(changes.rows.iter().map(of));
         if self.jobs.len() > JOBS_MAX || self.rows.len() > ROWS_MAX {
             *self = Self::default();
             return Err(Gap);
@@ -114,7 +144,7 @@ impl Reporter {
         self.names.get(&number)
     }
 
-    /// Whether `using` is not what the controller of `term` was told.
+    /// Whether by `using` the controller of `term` would decide otherwise than by what it was told.
     pub(crate) fn has_news(&self, term: Term, using: &[Using]) -> bool {
         if self.term != Some(term) {
             return !using.is_empty();
@@ -130,7 +160,7 @@ impl Reporter {
             return !using.is_empty();
         }
         let rows = using.iter().map(|using| using.at.len()).sum::<usize>();
-        let goes_on = |told: &Option<Progress>, now: &Option<Progress>| match (told, now) {
+        let goes_on = |told: &Use, now: &Use| match (&told.progress, &now.progress) {
             (Some(told), Some(now)) => told.elapsed_ms <= now.elapsed_ms,
             (told, now) => told.is_some() == now.is_some(),
         };
@@ -147,8 +177,10 @@ impl Reporter {
     fn is_told(&self, using: &Using) -> bool {
         let number = self.numbers.get(&JobKey::from(&using.job));
         let is_known = |number: &&u32| self.told.jobs.get(number).is_some_and(|told| **told == using.job);
+        let is_as_told = |now: &Use, told: &Use| now.progress == told.progress && !now.load.wants_other_than(told.load);
         number.filter(is_known).is_some_and(|number| {
-            using.at.iter().all(|(target, progress)| self.told.rows.get(&(*number, *target)) == Some(progress))
+            let told = |target| self.told.rows.get(&(*number, target));
+            using.at.iter().all(|(target, now)| told(*target).is_some_and(|told| is_as_told(now, told)))
         })
     }
 
@@ -195,11 +227,12 @@ impl Reporter {
                 changes.jobs.push((number, using.job.clone()));
             }
             let room = ROWS_MAX - now.len();
-            now.extend(using.at.iter().take(room).map(|(target, progress)| ((number, *target), *progress)));
+            now.extend(using.at.iter().take(room).map(|(target, of)| ((number, *target), *of)));
         }
         let is_new =
-            |(row, progress): &(&(u32, TargetId), &Option<Progress>)| self.told.rows.get(row) != Some(*progress);
-        let row = |(&(job, target), &progress): (&(u32, TargetId), &Option<Progress>)| Row { job, target, progress };
+            |(row, now): &(&(u32, TargetId), &Use)| self.told.rows.get(row).is_none_or(|told| now.is_other_than(told));
+        let row =
+            |(&(job, target), &Use { load, progress }): (&(u32, TargetId), &Use)| Row { job, target, load, progress };
         changes.rows = now.iter().filter(is_new).map(row).collect();
         changes.gone = self.told.rows.keys().filter(|row| !now.contains_key(row)).copied().collect();
         changes
@@ -209,32 +242,42 @@ impl Reporter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isonomia_units::JobInfo;
+    use isonomia_units::{JobInfo, Nanos};
     use proptest::prelude::*;
 
     const TERM: Term = Term { epoch: 1, number: 7 };
 
-    fn using(jobs: &[(u8, Vec<u16>)]) -> Vec<Using> {
-        let one = |(job, at): &(u8, Vec<u16>)| Using {
+    /// Jobs by number, with their targets and what they do there.
+    fn using(jobs: &[(u8, Vec<(u16, Use)>)]) -> Vec<Using> {
+        let one = |(job, at): &(u8, Vec<(u16, Use)>)| Using {
             job: ReportedJob::from(&JobInfo::new(&format!("job{job}"), "ada", "astro")),
-            at: at.iter().map(|at| (TargetId(*at), None)).collect(),
+            at: at.iter().map(|(at, of)| (TargetId(*at), *of)).collect(),
         };
         jobs.iter().map(one).collect()
     }
 
-    fn shown(standing: &Standing) -> BTreeMap<(JobKey, TargetId), Option<Progress>> {
+    fn shown(standing: &Standing) -> BTreeMap<(JobKey, TargetId), Use> {
         let rows = standing.by_job().flat_map(|(_, job, rows)| {
-            rows.map(|(target, progress)| ((JobKey::from(&**job), target), progress)).collect::<Vec<_>>()
+            rows.map(|(target, of)| ((JobKey::from(&**job), target), of)).collect::<Vec<_>>()
         });
         rows.collect()
     }
 
+    fn a_use() -> impl Strategy<Value = Use> {
+        (0..=100_u64, any::<bool>())
+            .prop_map(|(had, wants_more)| Use { load: Load::of(Nanos(had), Nanos(100), wants_more), progress: None })
+    }
+
     proptest! {
-        /// Whoever has heard all reports knows what is so now, also if everything is asked for now and then.
+        /// Whoever has heard all reports knows what is so now, but for small differences in what jobs had; also if everything is
+        /// asked for now and then.
         #[test]
         fn differences_add_up(
             rounds in proptest::collection::vec(
-                (proptest::collection::btree_map(0..6_u8, proptest::collection::btree_set(0..5_u16, 1..5), 0..6), 0..8),
+                (
+                    proptest::collection::btree_map(0..6_u8, proptest::collection::btree_map(0..5_u16, a_use(), 1..5), 0..6),
+                    0..8,
+                ),
                 1..20,
             ),
         ) {
@@ -254,21 +297,49 @@ mod tests {
                 }
                 let mut now = BTreeMap::new();
                 for Using { job, at } in &using {
-                    now.extend(at.iter().map(|(at, progress)| ((JobKey::from(job), *at), *progress)));
+                    now.extend(at.iter().map(|(at, of)| ((JobKey::from(job), *at), *of)));
                 }
-                prop_assert_eq!(shown(&heard), now);
+                let known = shown(&heard);
+                prop_assert!(known.keys().eq(now.keys()));
+                prop_assert!(known.iter().all(|(row, told)| !now[row].is_other_than(told)));
                 prop_assert!(!reporter.has_news(TERM, &using));
             }
         }
     }
 
+    /// A job that only comes further, or gets more of what it wants, is no reason for a message.
+    #[test]
+    fn what_a_job_wants_is_said_at_once_and_what_it_had_when_there_is_something_to_say() {
+        let mut reporter = Reporter::default();
+        let of = |had, wants_more| {
+            let load = Load::of(Nanos(had), Nanos(100), wants_more);
+            using(&[(1, vec![(0, Use { load, progress: None })])])
+        };
+        let rows = |report: Report| -> Vec<Load> {
+            match report {
+                Report::Changes(changes) => changes.rows.iter().map(|row| row.load).collect(),
+                Report::Same { .. } => Vec::new(),
+            }
+        };
+        let _ = reporter.report((TERM, 1), 0, &of(30, true));
+        assert!(!reporter.has_news(TERM, &of(90, true)));
+        assert_eq!(rows(reporter.report((TERM, 2), 0, &of(50, true))), [], "nor is it worth a word");
+        assert_eq!(rows(reporter.report((TERM, 3), 0, &of(60, true))), [Load::of(Nanos(60), Nanos(100), true)]);
+        assert!(reporter.has_news(TERM, &of(60, false)));
+        let _ = reporter.report((TERM, 4), 0, &of(60, false));
+        assert!(!reporter.has_news(TERM, &of(50, false)) && reporter.has_news(TERM, &of(40, false)));
+    }
+
     #[test]
     fn a_name_is_told_once_and_a_lost_report_is_noticed() {
         let (mut reporter, mut heard) = (Reporter::default(), Standing::default());
-        let mut told = |heard: &mut Standing, jobs: &[(u8, Vec<u16>)]| match reporter.report((TERM, 0), 0, &using(jobs))
-        {
-            Report::Changes(changes) => (changes.jobs.len(), heard.apply(&changes)),
-            Report::Same { .. } => unreachable!("nobody has asked"),
+        let mut told = |heard: &mut Standing, jobs: &[(u8, Vec<u16>)]| {
+            let at = |at: &Vec<u16>| at.iter().map(|at| (*at, Use::default())).collect();
+            let jobs: Vec<_> = jobs.iter().map(|(job, targets)| (*job, at(targets))).collect();
+            match reporter.report((TERM, 0), 0, &using(&jobs)) {
+                Report::Changes(changes) => (changes.jobs.len(), heard.apply(&changes)),
+                Report::Same { .. } => unreachable!("nobody has asked"),
+            }
         };
         assert_eq!(told(&mut heard, &[(1, vec![0])]), (1, Ok(())));
         assert_eq!(told(&mut heard, &[]), (0, Ok(())));

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_controller::{
-    Controller, Decision, Effect, Follower, Kept, Moment, Plan, Progress, ReportedJob, Settings, Standing, Term, Using,
+    Controller, Decision, Effect, Follower, Kept, Moment, Plan, Progress, ReportedJob, Settings, Standing, Term, Use,
+    Using,
 };
 use isonomia_policy::PolicySpec;
 use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
@@ -21,7 +22,7 @@ fn a_take_over_with_another_clock_ends_no_period_sooner_or_later() {
     let standing = |jobs: &[(&str, &[u16])]| {
         let using = |(name, at): &(&str, &[u16])| Using {
             job: ReportedJob::from(&JobInfo { nodes: 4, ..JobInfo::new(name, "ada", "astro") }),
-            at: at.iter().map(|at| (TargetId(*at), None)).collect(),
+            at: at.iter().map(|at| (TargetId(*at), Use::default())).collect(),
         };
         Standing::of(&jobs.iter().map(using).collect::<Vec<_>>())
     };
@@ -54,6 +55,51 @@ fn a_take_over_with_another_clock_ends_no_period_sooner_or_later() {
     }
 }
 
+/// Whatever the budget was before, and whoever was killed between storing a decision and sending it: what the periods cost is within
+/// the budget under which they ended, and every coupon is accounted for.
+#[test]
+fn no_period_costs_more_than_the_budget_over_take_overs() {
+    let jobs = |jobs: &[(&str, &[u16])]| {
+        let using = |(name, at): &(&str, &[u16])| Using {
+            job: ReportedJob::from(&JobInfo { nodes: 500, ..JobInfo::new(name, "ada", "astro") }),
+            at: at.iter().map(|at| (TargetId(*at), Use::default())).collect(),
+        };
+        Standing::of(&jobs.iter().map(using).collect::<Vec<_>>())
+    };
+    // GIFT Fig. 6, with several that are throttled.
+    let all = jobs(&[("A", &[0]), ("B", &[0, 1]), ("C", &[2]), ("D", &[2, 3])]);
+    let standing = BTreeMap::from([(ServerId(1), &all)]);
+    let mut records: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    let (mut now, mut known, mut total_paid) = (Nanos::ZERO, 0, 0);
+    // Each of them has decided some times, and of the last decision stored none, the first part or all.
+    for (at, budget_h) in ["none", "2", "1", "3", "1", "1", "2", "none", "1"].into_iter().enumerate() {
+        let budget_ns = budget_h.parse::<u128>().map_or(u128::MAX, |hours| hours * 3_600_000_000_000);
+        let spec =
+            format!("gift{{throttle=0.5,window=1000000000,system-window=1000000000,period=100s,budget={budget_h}}}");
+        let kept = Kept::read(records.iter().map(|(key, value)| (&key[..], &value[..]))).unwrap();
+        assert!(kept.accounts.values().all(|account| account.record.balance().is_some_and(|all| all.is_conserved())));
+        let mut plan = Plan::new(&spec.parse().unwrap(), INTERVAL, kept).unwrap().unwrap();
+        let decisions = 25 + at % 3;
+        for decision in 1..=decisions {
+            now += INTERVAL;
+            let changes = plan.decide(moment(now), &standing).unwrap().changes;
+            if decision < decisions || at % 2 == 0 {
+                records.extend(changes.into_iter().map(|(key, value)| (key, value.unwrap())));
+            }
+        }
+        let kept = Kept::read(records.iter().map(|(key, value)| (&key[..], &value[..]))).unwrap();
+        for (_, period) in kept.periods.range(known + 1..) {
+            let cost = period.payments.iter().map(|payment| payment.node_ns).sum::<u128>();
+            assert!(cost <= budget_ns, "period {} cost {cost} of {budget_ns}", period.number);
+            total_paid += cost;
+        }
+        known = kept.periods.len() as u64;
+        let paid = kept.accounts.values().map(|account| account.record.paid).sum::<u128>();
+        assert_eq!(paid, total_paid, "every payment is in one period");
+    }
+    assert!(known > 10 && total_paid > 3 * 3_600_000_000_000, "{known} periods, {total_paid}");
+}
+
 /// Under `coflow` the order is another one as soon as a phase begins, and not half a second later.
 #[test]
 fn an_order_follows_a_phase_that_begins() {
@@ -69,7 +115,7 @@ fn an_order_follows_a_phase_that_begins() {
         let one = |&(name, attained_ms): &(&str, u64)| {
             let progress = Progress { attained_ms, elapsed_ms: attained_ms, remaining_ms: None };
             let job = ReportedJob::from(&JobInfo::new(name, "ada", "astro"));
-            Using { job, at: [0, 1].map(|target| (TargetId(target), Some(progress))).into() }
+            Using { job, at: [0, 1].map(|target| (TargetId(target), progress.into())).into() }
         };
         phases.iter().map(one).collect::<Vec<_>>()
     };

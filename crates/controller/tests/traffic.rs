@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_controller::{
-    Ask, Controller, Decision, Effect, Follower, JobKey, Kept, Moment, PARTS_PER_TARGET, Plan, Report, ReportedJob,
-    Settings, Term, Using, Wanted,
+    Ask, Controller, Decision, Effect, Follower, JobKey, Kept, Load, Moment, PARTS_PER_TARGET, Plan, Report,
+    ReportedJob, Settings, Term, Use, Using, Wanted,
 };
 use isonomia_policy::PolicySpec;
 use isonomia_sim::fluid::population::{INTERVAL, Population};
@@ -52,7 +52,7 @@ impl System {
     }
 
     fn begin(&mut self, job: &JobInfo, target: u16) {
-        let using = Using { job: ReportedJob::from(job), at: vec![(TargetId(target), None)] };
+        let using = Using { job: ReportedJob::from(job), at: vec![(TargetId(target), Use::default())] };
         self.using[usize::from(target)].insert(JobKey::of(job), using);
         self.changed.insert(usize::from(target));
     }
@@ -62,8 +62,18 @@ impl System {
         self.changed.insert(usize::from(target));
     }
 
+    /// Each has what it was given, or a fair part until then, and wants more.
     fn using(&self, at: usize) -> Vec<Using> {
-        self.using[at].values().cloned().collect()
+        let fair = PARTS_PER_TARGET / self.using[at].len().max(1) as u32;
+        let load = |job: &JobKey| {
+            let parts = self.parts[at].get(job).copied().unwrap_or(fair);
+            Load::of(Nanos(parts.into()), Nanos(PARTS_PER_TARGET.into()), true)
+        };
+        let with_load = |(job, using): (&JobKey, &Using)| {
+            let of = Use { load: load(job), progress: None };
+            Using { at: using.at.iter().map(|(target, _)| (*target, of)).collect(), ..using.clone() }
+        };
+        self.using[at].iter().map(with_load).collect()
     }
 
     /// The controller's own server speaks to it over no network.

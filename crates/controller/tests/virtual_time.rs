@@ -5,7 +5,7 @@
 
 use isonomia_controller::{
     Allocation, Ask, CHECK_EVERY, Change, Controller, Decision, Effect, FLOOR, Follower, Kept, Moment,
-    PARTS_PER_TARGET, Plan, Reached, Refused, Report, ReportedJob, Settings, TIMEOUT, Term, Using, Wanted,
+    PARTS_PER_TARGET, Plan, Reached, Refused, Report, ReportedJob, Settings, TIMEOUT, Term, Use, Using, Wanted,
     lease_looked_at_every, lease_s, renewed_every, validity,
 };
 use isonomia_policy::PolicySpec;
@@ -179,7 +179,7 @@ impl World {
         let here = self.busy.iter().filter(|(at, _)| *at == server);
         let using = |(_, job): &(ServerId, u8)| {
             let info = JobInfo { nodes: 4, ..JobInfo::new(&format!("job{job}"), "ada", "astro") };
-            Using { job: ReportedJob::from(&info), at: vec![(TargetId(server.0), None)] }
+            Using { job: ReportedJob::from(&info), at: vec![(TargetId(server.0), Use::default())] }
         };
         here.map(using).collect()
     }

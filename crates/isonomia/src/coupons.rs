@@ -13,6 +13,8 @@ pub fn coupons(options: &CouponsOptions) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if options.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&ledger)?)?;
+    } else if options.slurm {
+        out.write_all(owed(&ledger).as_bytes())?;
     } else {
         out.write_all(table(&ledger).as_bytes())?;
     }
@@ -42,6 +44,8 @@ pub fn regret(options: &RegretOptions) -> Result<()> {
             "periods": ledger.periods,
         });
         writeln!(out, "{shown:#}")?;
+    } else if options.slurm {
+        out.write_all(script(&ledger.periods).as_bytes())?;
     } else {
         out.write_all(credits(&ledger.periods).as_bytes())?;
     }
@@ -54,13 +58,13 @@ fn ledger(options: &WholeOptions) -> Result<LedgerStatus> {
         Meant::One(mut control, _) => control.ledger(),
         Meant::All(mut all) => {
             let seen = all.look();
-            let decides = |seen: &whole::Seen| {
-                seen.status()
-                    .and_then(|status| status.cluster.as_ref())
-                    .is_some_and(|cluster| cluster.controller.is_here)
-            };
+            let controller = |seen: &whole::Seen| Some(seen.status()?.cluster.as_ref()?.controller.clone());
+            let decides = |seen: &whole::Seen| controller(seen).is_some_and(|controller| controller.is_here);
+            let error = |seen: &whole::Seen| Some(format!("{}: {}", seen.place.name, controller(seen)?.error?));
+            let errors: Vec<String> = seen.iter().filter_map(error).collect();
             match seen.into_iter().find(decides).map(|seen| seen.found) {
                 Some(Ok((mut control, _))) => control.ledger(),
+                _ if !errors.is_empty() => bail!("no server decides for the cluster at present: {}", errors.join("; ")),
                 _ => bail!(
                     "no server decides for the cluster at present: its policy is none of gift's kind, or it is about to be"
                 ),
@@ -98,19 +102,87 @@ fn node_hours(node_s: u64) -> String {
     format!("{:.2} node-h", node_s as f64 / 3_600.0)
 }
 
+/// A name as one field of a line. A group is what a job says of itself: with a `|` in it, it could claim any number of node-seconds.
+fn field(name: &str) -> String {
+    name.replace('|', "%7C")
+}
+
+/// What each user would be credited with at each account now.
+fn owed(ledger: &LedgerStatus) -> String {
+    let mut owed: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for AccountStatus { user, group, outstanding, regret_node_s, .. } in &ledger.accounts {
+        let (coupons, node_s) = owed.entry((user, group)).or_default();
+        (*coupons, *node_s) = (*coupons + outstanding, *node_s + regret_node_s);
+    }
+    let mut text = "User|Account|Coupons|NodeSeconds\n".to_owned();
+    for ((user, group), (coupons, node_s)) in owed.into_iter().filter(|(_, (coupons, _))| *coupons > 0) {
+        text += &format!("{}|{}|{coupons}|{node_s}\n", field(user), field(group));
+    }
+    text
+}
+
+/// The node-seconds that are given at the end of a period, by user and account.
+fn given(period: &PeriodStatus) -> BTreeMap<(&str, &str), u64> {
+    let mut given: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for PaymentStatus { user, group, node_s, .. } in &period.payments {
+        *given.entry((user, group)).or_default() += node_s;
+    }
+    given
+}
+
 /// What each user is to be credited with at each account: a line for each period, user and account.
 fn credits(periods: &[PeriodStatus]) -> String {
     let mut text = "Period|Ended|User|Account|NodeSeconds\n".to_owned();
     for period in periods {
-        let mut owed: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        for PaymentStatus { user, group, node_s, .. } in &period.payments {
-            *owed.entry((user, group)).or_default() += node_s;
-        }
-        for ((user, group), node_s) in owed {
-            text += &format!("{}|{}|{user}|{group}|{node_s}\n", period.number, period.ended_s);
+        for ((user, group), node_s) in given(period) {
+            text += &format!("{}|{}|{}|{}|{node_s}\n", period.number, period.ended_s, field(user), field(group));
         }
     }
     text
+}
+
+/// Slurm has no command that adds to a limit, so the present one is asked for.
+const CREDIT: &str = "\
+#!/bin/sh
+# Node-minutes for coupons that were not redeemed, as isonomia regret --slurm printed them. What is added is the
+# limit GrpTRESMins=node of the user's association. Run it once: it cannot know what was credited before.
+status=0
+credit() {
+    limit=$(sacctmgr -nP show assoc where user=\"$1\" account=\"$2\" format=GrpTRESMins |
+        tr ',' '\\n' | sed -n 's/^node=//p')
+    case $limit in
+    '' | *[!0-9]*)
+        echo \"not credited: $1 at $2 has not just one limit GrpTRESMins=node\" >&2
+        status=1
+        ;;
+    *)
+        sacctmgr -i modify user where name=\"$1\" account=\"$2\" set GrpTRESMins=node=$((limit + $3)) || status=1
+        ;;
+    esac
+}
+";
+
+/// The credits as a script. What a shell could take for anything but a name is in comments only.
+fn script(periods: &[PeriodStatus]) -> String {
+    let may_be = |name: &str| {
+        let is_plain = |char: char| char.is_ascii_alphanumeric() || "._@+-".contains(char);
+        !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
+    };
+    let mut text = CREDIT.to_owned();
+    for period in periods {
+        text += &format!("# Period {}, which ended {} s after 1970 began\n", period.number, period.ended_s);
+        for ((user, group), node_s) in given(period) {
+            text += &match node_s / 60 {
+                // Names have no ends of lines, and escaped they could not.
+                _ if !may_be(user) || !may_be(group) => {
+                    format!("# not credited: {user:?} at {group:?} with {node_s} node-seconds is nobody in Slurm\n")
+                }
+                0 => format!("# {user} at {group}: {node_s} node-seconds, less than a minute\n"),
+                minutes => format!("credit {user} {group} {minutes}\n"),
+            };
+        }
+    }
+    text + "exit $status\n"
 }
 
 #[cfg(test)]
@@ -128,6 +200,52 @@ mod tests {
         let periods = [PeriodStatus { number: 3, ended_s: 1_700_000_000, payments }];
         let expected = "Period|Ended|User|Account|NodeSeconds\n3|1700000000|ada|astro|15\n3|1700000000|bob|astro|5\n";
         assert_eq!(credits(&periods), expected);
+    }
+
+    #[test]
+    fn a_name_is_one_field() {
+        let mut forged = payment("ada", 7);
+        forged.group = "astro|9999999".to_owned();
+        let periods = [PeriodStatus { number: 3, ended_s: 1, payments: vec![forged] }];
+        assert_eq!(credits(&periods).lines().nth(1), Some("3|1|ada|astro%7C9999999|7"));
+    }
+
+    #[test]
+    fn what_is_owed_is_by_user_and_account() {
+        let account = |user: &str, group: &str, outstanding, regret_node_s| AccountStatus {
+            user: user.to_owned(),
+            group: group.to_owned(),
+            outstanding,
+            regret_node_s,
+            ..AccountStatus::default()
+        };
+        let accounts =
+            vec![account("bob", "bio", 0, 0), account("ada", "as|tro", 5, 60), account("ada", "as|tro", 6, 61)];
+        let ledger = LedgerStatus { accounts, ..LedgerStatus::default() };
+        assert_eq!(owed(&ledger), "User|Account|Coupons|NodeSeconds\nada|as%7Ctro|11|121\n");
+    }
+
+    /// Run by a shell in which `sacctmgr` is a function that says what it was asked, and knows the limits of some associations.
+    #[test]
+    fn a_script_asks_slurm_for_nothing_but_the_credits() {
+        let mut payments = vec![payment("ada", 15_120), payment("ada", 59), payment("bob", 3_600), payment("eve", 59)];
+        payments.extend(["$(touch here)", "a b", "-i", "x;true", "new\nline"].map(|user| payment(user, 600)));
+        let script = script(&[PeriodStatus { number: 3, ended_s: 1_700_000_000, payments }]);
+        let slurm = "sacctmgr() {
+            case \"$*\" in
+            *user=ada\\ account=astro*) echo cpu=70,node=1000,gres/gpu=5 ;;
+            -nP*) ;;
+            *) echo \"$*\" ;;
+            esac
+        }\n";
+        let done = std::process::Command::new("sh").arg("-c").arg(format!("{slurm}{script}")).output().unwrap();
+        let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
+        // 15,179 node-seconds are 252 minutes and a part of one.
+        assert_eq!(out, "-i modify user where name=ada account=astro set GrpTRESMins=node=1252\n", "{script}");
+        assert_eq!(err, "not credited: bob at astro has not just one limit GrpTRESMins=node\n");
+        assert_eq!(done.status.code(), Some(1));
+        let commented = script.lines().filter(|line| line.starts_with("# not credited")).count();
+        assert_eq!((commented, script.lines().filter(|line| line.starts_with("credit ")).count()), (5, 2));
     }
 
     #[test]

@@ -25,7 +25,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 34] = [
+const COMMANDS: [&[&str]; 36] = [
     &[],
     &["serve"],
     &["run"],
@@ -38,6 +38,8 @@ const COMMANDS: [&[&str]; 34] = [
     &["policy"],
     &["policy", "get"],
     &["policy", "set"],
+    &["coupons"],
+    &["regret"],
     &["cluster"],
     &["cluster", "check"],
     &["cluster", "status"],

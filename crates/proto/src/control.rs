@@ -322,6 +322,9 @@ pub struct ControllerStatus {
     pub received_bytes: u64,
     /// Control messages of other servers that were refused: of another term, repeated, late, or none.
     pub refused: u64,
+    /// Why this server decides nothing though it is its turn: its ledger cannot be read or stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// How far it is with a volume that comes to a server.

@@ -177,6 +177,22 @@ fn a_controller_decides_over_all_targets_and_keeps_the_ledger() {
     }
 }
 
+/// As above, but A does little, one request after the other with pauses: that it is given less than its half would cost it nothing, and so
+/// it gets no coupons.
+#[test]
+fn who_does_little_is_owed_nothing() {
+    let text = |think: &str| {
+        format!(
+            "duration = \"19s\"\npolicy = \"gift{{throttle=0.3}}\"\nslowdown = false\n\
+             [[target]]\nname = \"t0\"\nserver = \"s0\"\n{DEVICE}[[target]]\nname = \"t1\"\nserver = \"s1\"\n{DEVICE}\
+             [[job]]\nname = \"A\"\ntargets = [\"t0\"]\nrequest = \"64KiB\"\n{think}\
+             [[job]]\nname = \"B\"\nlayout = \"file-per-process\"\nprocesses = 8\nrequest = \"1MiB\"\n"
+        )
+    };
+    let issued = |think: &str| outcome(&text(think)).coupons.unwrap().issued;
+    assert_eq!([issued(""), issued("think = \"100ms\"\n")], [150_000, 0]);
+}
+
 /// As in [`an_exchange_of_progress_gives_one_order_on_all_targets`], but looked at every 50 ms, and decided every 100 ms.
 #[test]
 fn a_controller_gives_coflow_one_order_on_all_targets() {

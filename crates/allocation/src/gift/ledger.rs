@@ -238,16 +238,7 @@ impl Ledger {
         let worth = NodeTime(account.balance.regret.0 * u128::from(coupons.0) / u128::from(outstanding.0));
         account.balance.redeem(coupons, worth);
         self.total.redeem(coupons, worth);
-        let mut left = coupons.0;
-        while let Some((lot, outstanding)) = account.lots.front_mut().filter(|_| left > 0) {
-            let taken = left.min(*outstanding);
-            self.system.redeem(*lot, taken);
-            *outstanding -= taken;
-            left -= taken;
-            if *outstanding == 0 {
-                account.lots.pop_front();
-            }
-        }
+        account.take_oldest(coupons.0, |lot, taken| self.system.redeem(lot, taken));
         coupons
     }
 
@@ -263,13 +254,30 @@ impl Ledger {
     }
 
     /// Ends the regret period: all that is outstanding is compensated, and the system's window begins anew.
-    pub(super) fn assess(&mut self) -> Vec<Compensation> {
+    ///
+    /// There may be more of it than the budget has, if that was larger when the coupons were issued. Then each account gets the same
+    /// part of what it is owed, its oldest coupons, and the rest stays outstanding.
+    pub(super) fn assess(&mut self, budget: Option<NodeTime>) -> Vec<Compensation> {
+        let owed = self.total.regret;
+        let too_little = budget.filter(|budget| *budget < owed);
         let mut paid = Vec::new();
         for (name, account) in &mut self.accounts {
-            let Balance { outstanding: coupons, regret: node_time, issued, .. } = account.balance;
+            let Balance { outstanding, regret, issued, .. } = account.balance;
+            // Rounded down, both: all together never cost more.
+            let (coupons, node_time) = match too_little {
+                Some(budget) => {
+                    let coupons = u128::from(outstanding.0).saturating_mul(budget.0) / owed.0;
+                    (
+                        Coupons(coupons as u64),
+                        NodeTime(regret.0.saturating_mul(coupons) / u128::from(outstanding.0.max(1))),
+                    )
+                }
+                None => (outstanding, regret),
+            };
             if coupons > Coupons(0) {
-                account.lapsed.push_back(((issued - coupons).0, issued.0));
-                account.lots.clear();
+                let first = (issued - outstanding).0;
+                account.lapsed.push_back((first, first + coupons.0));
+                account.take_oldest(coupons.0, |_, _| {});
                 account.forget(self.window);
                 account.balance.compensate(coupons, node_time);
                 self.total.compensate(coupons, node_time);
@@ -283,6 +291,20 @@ impl Ledger {
 }
 
 impl Account {
+    /// So many of the outstanding coupons, the oldest first, are so no more: `each` is told of which lot how many.
+    fn take_oldest(&mut self, count: u64, mut each: impl FnMut(u64, u64)) {
+        let mut left = count;
+        while let Some((lot, outstanding)) = self.lots.front_mut().filter(|_| left > 0) {
+            let taken = left.min(*outstanding);
+            each(*lot, taken);
+            *outstanding -= taken;
+            left -= taken;
+            if *outstanding == 0 {
+                self.lots.pop_front();
+            }
+        }
+    }
+
     fn redemption_rate(&self, window: u64) -> f64 {
         let begin = self.balance.issued.0.saturating_sub(window);
         let lapsed: u64 = self.lapsed.iter().map(|&(from, to)| to.saturating_sub(from.max(begin))).sum();

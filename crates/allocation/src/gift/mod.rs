@@ -23,7 +23,8 @@
 //! * Several applications share a gap by progressive filling, in coupons for their weight. The paper gives no order.
 //! * Whoever redeems coupons is not throttled in the same decision.
 //! * With a budget, throttling is reduced for everybody by one factor as soon as the node time that would be owed
-//!   could exceed it; so what a regret period costs never does.
+//!   could exceed it; so what a regret period costs never does. If the budget is made smaller than what is owed already, a period pays
+//!   as much as it has, the same part to everybody, and the rest is owed on.
 //! * The choice among the program's optima, and constraint (3) with "≥": the private module `program` says why.
 
 mod ledger;
@@ -186,7 +187,7 @@ impl Gift {
             Some(left) if passed >= left => {
                 let beyond = passed.since(left).0 % period.0;
                 self.period_left = Some(Nanos(period.0 - beyond));
-                self.ledger.assess()
+                self.ledger.assess(self.config.regret_budget)
             }
             Some(left) => {
                 self.period_left = Some(left.since(passed));

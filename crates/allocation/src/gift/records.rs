@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// What is left of a regret period is kept whenever such a part of it has passed: a take-over loses no more.
 const KEPT_STEPS: u64 = 256;
+/// Lots of all time. At one for each decision, ten times a second, they last for 29 billion years.
+const NUMBERS_MAX: u64 = u64::MAX / 2;
 
 /// One account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +74,30 @@ pub enum BadLedger {
         /// Coupons in lots.
         lots: u64,
     },
+    /// An account has compensated coupons that it was never issued, or one twice.
+    #[error("account `{account}`: coupons {from} to {to} of {issued} were compensated, after those before {before}")]
+    NotIssued {
+        /// The account.
+        account: Arc<str>,
+        /// The first of a range of coupons,
+        from: u64,
+        /// and the one behind it.
+        to: u64,
+        /// Coupons issued.
+        issued: u64,
+        /// The end of the range before.
+        before: u64,
+    },
+    /// The system's window has lost or made up coupons.
+    #[error("the system's window: {issued} coupons issued in lot {lot}, and {unredeemed} of them not redeemed")]
+    BadWindow {
+        /// The number of the lot.
+        lot: u64,
+        /// Coupons issued.
+        issued: u64,
+        /// Those that were not redeemed.
+        unredeemed: u64,
+    },
     /// A parameter is out of its range.
     #[error(transparent)]
     Config(#[from] GiftConfigError),
@@ -97,7 +123,7 @@ impl Gift {
     /// GIFT with the ledger that these records are.
     ///
     /// # Errors
-    /// A parameter is out of its range, or an account has lost or made up coupons.
+    /// A parameter is out of its range, or an account or the system's window has lost or made up coupons.
     pub fn restore(
         config: GiftConfig,
         accounts: impl IntoIterator<Item = (Arc<str>, AccountRecord)>,
@@ -108,7 +134,7 @@ impl Gift {
             // One that was kept under a longer period ends with the present one at the latest.
             gift.period_left = system.period_left_ns.map(|left| Nanos(left).min(config.regret_period));
             gift.kept_left = gift.period_left;
-            gift.ledger.system.restore(&system);
+            gift.ledger.system.restore(&system)?;
         }
         for (name, record) in accounts {
             gift.ledger.enter_record(name, &record)?;
@@ -147,6 +173,13 @@ impl Ledger {
             lots: record.lots.iter().map(|(_, count)| *count).fold(0, u64::saturating_add),
         };
         let balance = record.balance().ok_or_else(bad)?;
+        let mut before = 0;
+        for &(from, to) in &record.lapsed {
+            if !(before <= from && from <= to && to <= record.issued) {
+                return Err(BadLedger::NotIssued { account: name, from, to, issued: record.issued, before });
+            }
+            before = to;
+        }
         let mut account = Account {
             balance,
             lapsed: record.lapsed.iter().copied().collect(),
@@ -180,12 +213,20 @@ impl SystemWindow {
         SystemRecord { lots, first: self.first, period_left_ns: period_left.map(|left| left.0) }
     }
 
-    fn restore(&mut self, record: &SystemRecord) {
+    fn restore(&mut self, record: &SystemRecord) -> Result<(), BadLedger> {
         self.first = record.first;
-        for (issued, unredeemed) in &record.lots {
-            self.issue(*issued);
-            self.redeem(self.first + self.lots.len() as u64 - 1, issued.saturating_sub(*unredeemed));
+        let mut total = 0_u64;
+        for (lot, &(issued, unredeemed)) in (0_u64..).zip(&record.lots) {
+            let sum = total.checked_add(issued).filter(|_| unredeemed <= issued);
+            let number = record.first.checked_add(lot).filter(|number| *number < NUMBERS_MAX);
+            let (Some(sum), Some(lot)) = (sum, number) else {
+                return Err(BadLedger::BadWindow { lot: record.first.saturating_add(lot), issued, unredeemed });
+            };
+            total = sum;
+            self.issue(issued);
+            self.redeem(lot, issued - unredeemed);
         }
+        Ok(())
     }
 }
 
@@ -305,5 +346,26 @@ mod tests {
             refused.starts_with("account `A`: 9 coupons issued, 2 redeemed, 3 compensated, and 3 in lots"),
             "{refused}"
         );
+        for (lapsed, is_good) in [
+            (vec![(0, 2), (2, 9)], true),
+            (vec![(0, 2), (1, 3)], false),
+            (vec![(3, 2)], false),
+            (vec![(0, 10)], false),
+            (vec![(0, u64::MAX), (0, u64::MAX)], false),
+        ] {
+            let record = AccountRecord { issued: 9, redeemed: 9, lapsed, ..Default::default() };
+            let restored = Gift::restore(GiftConfig::default(), [("A".into(), record.clone())], None);
+            assert_eq!(restored.is_ok(), is_good, "{record:?}");
+        }
+        for (first, lots, is_good) in [
+            (7, vec![(5, 5), (5, 0)], true),
+            (7, vec![(5, 6)], false),
+            (7, vec![(u64::MAX, 0), (1, 0)], false),
+            (u64::MAX, vec![(5, 5)], false),
+        ] {
+            let system = SystemRecord { first, lots, period_left_ns: None };
+            let restored = Gift::restore(GiftConfig::default(), [], Some(system.clone()));
+            assert_eq!(restored.is_ok(), is_good, "{system:?}");
+        }
     }
 }

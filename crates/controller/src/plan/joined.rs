@@ -4,8 +4,8 @@
 //! from then on a job is a place here, and no name is compared for it. What holds is a function of what the servers have
 //! reported: of what is said twice of one job, that counts which is believed more.
 
-use crate::message::{JobKey, Progress, ReportedJob};
-use crate::standing::Standing;
+use crate::message::{JobKey, ReportedJob};
+use crate::standing::{Standing, Use};
 use isonomia_policy::exchange::is_believed_more;
 use isonomia_units::{JobInfo, ServerId, TargetId};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(super) struct KnownRow {
     /// The job's number there.
     pub(super) job: u32,
     pub(super) target: TargetId,
-    pub(super) progress: Option<Progress>,
+    pub(super) of: Use,
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Joined {
                 if info.as_ref().is_none_or(is_more) {
                     *info = Some(said.info.clone());
                 }
-                let row = |(target, progress)| KnownRow { server, job: number, target, progress };
+                let row = |(target, of)| KnownRow { server, job: number, target, of };
                 self.jobs[said.place].rows.extend(rows.map(row));
                 told.push(said);
             }
@@ -189,7 +189,10 @@ mod tests {
                 let within = is_claimed.then(|| Arc::from(""));
                 let named = JobInfo::new(&format!("job{job}"), &format!("user{}", job % 2), "astro");
                 let info = JobInfo { nodes: u32::from(*nodes) + 1, within, ..named };
-                Using { job: ReportedJob::from(&info), at: at.keys().map(|at| (TargetId(*at), None)).collect() }
+                Using {
+                    job: ReportedJob::from(&info),
+                    at: at.keys().map(|at| (TargetId(*at), Use::default())).collect(),
+                }
             })
             .collect();
         Standing::of(&using)

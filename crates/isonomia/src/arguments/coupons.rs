@@ -11,10 +11,16 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   isonomia coupons
+  isonomia coupons --slurm | column -t -s '|'   what each user's coupons would cost now
   isonomia coupons --json")]
 pub struct CouponsOptions {
     #[command(flatten)]
     pub whole: WholeOptions,
+    /// Print a line for each user and account of Slurm, as its own programs do with --parsable2: user, account, coupons
+    /// outstanding, and the whole node-seconds that would be owed for them if the period ended now. Nothing of it is due
+    /// yet: what is, isonomia regret says
+    #[arg(long, conflicts_with = "json")]
+    pub slurm: bool,
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
@@ -24,12 +30,13 @@ pub struct CouponsOptions {
 ///
 /// Prints what is to be credited at the end of each period that is over, one line each: the number of the period, its end in
 /// seconds since 1970, user, account, and whole node-seconds, parted by |, as Slurm's own programs do with --parsable2. It is
-/// never more than the policy's budget.
+/// never more than the policy's budget. A | in a name is written as %7C.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   isonomia regret
   isonomia regret --period 12
+  isonomia regret --period 12 --slurm > credits.sh   to be read, and then run by an administrator of Slurm
   isonomia regret --json")]
 pub struct RegretOptions {
     #[command(flatten)]
@@ -37,6 +44,11 @@ pub struct RegretOptions {
     /// This period alone
     #[arg(long, value_name = "NUMBER")]
     pub period: Option<u64>,
+    /// Print the period as a script for the shell, with a command for each user and account: whole node-minutes are added to the
+    /// limit GrpTRESMins=node=… of the user's association in Slurm, if it has one. Nothing is run here; to run it twice is to
+    /// credit twice
+    #[arg(long, conflicts_with = "json", requires = "period")]
+    pub slurm: bool,
     /// Print as JSON
     #[arg(long)]
     pub json: bool,

@@ -64,6 +64,8 @@ pub struct Commander {
     coordination: Option<Coordination>,
     sent_bytes: u64,
     decision_ns: u64,
+    /// Why nothing was decided the last time that this server was to.
+    error: Option<String>,
 }
 
 /// An etcd that says who is the controller, and keeps the ledger for whoever that is next.
@@ -118,6 +120,7 @@ impl Commander {
             coordination: None,
             sent_bytes: 0,
             decision_ns: 0,
+            error: None,
         })
     }
 
@@ -180,7 +183,7 @@ impl Commander {
         self.follower.forget();
         self.ranked.clear();
         self.resign();
-        (self.retry_at, self.followed) = (now, None);
+        (self.retry_at, self.followed, self.error) = (now, None, None);
         if is_decided {
             let is_pulled = matches!(spec.scheme(), Scheme::Coflow(_));
             let meters = Meters::new(0, interval);
@@ -256,6 +259,7 @@ impl Commander {
                 let servers = self.servers();
                 tracing::info!(?term, policy = %spec, "this server is the controller");
                 self.controller = Some(Controller::new(clock::now(), settings, plan, servers).after(self.reached));
+                self.error = None;
             }
             Ok(None) => {}
             Err(error) => {
@@ -269,6 +273,7 @@ impl Commander {
     /// Tries again later, and lets another server try meanwhile if that may help.
     fn cannot_decide(&mut self, error: &LedgerError) {
         let now = clock::now();
+        self.error = Some(error.to_string());
         self.retry_at = now + if error.is_passing() { RETRY_SOON } else { RETRY_AFTER };
         if let Some(coordination) = self.coordination.as_ref().filter(|_| !error.is_passing()) {
             tracing::warn!("this server gives up being the controller, so that another one is");
@@ -326,6 +331,8 @@ impl Commander {
         self.follow_policy(now);
         let taken = match heard {
             Heard::Ask(ask) => self.follower.ask(now, from, &ask).map(|wanted| {
+                // Somebody decides.
+                self.error = None;
                 if wanted == Wanted::Nothing {
                     return;
                 }
@@ -467,6 +474,7 @@ impl Commander {
             jobs: counts.jobs as u32,
             decision_ns: self.decision_ns,
             sent_bytes: self.sent_bytes,
+            error: self.error.clone(),
             ..ControllerStatus::default()
         };
         let mut shown = cluster.port.shown();

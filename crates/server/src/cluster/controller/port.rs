@@ -172,6 +172,9 @@ impl Port {
         let status = &shown.status;
         let Some(ledger) = shown.ledger.clone() else {
             return Err(match &status.server {
+                _ if status.error.is_some() => {
+                    format!("nobody decides: {}", status.error.as_deref().unwrap_or_default())
+                }
                 Some(server) if !status.is_here => format!("{server} decides, and has the coupons: ask that server"),
                 _ => "no coupons are issued under this policy, or nobody decides yet".to_owned(),
             });

@@ -7,10 +7,14 @@
 //! the order in which the clock finishes is known when it comes and never changes: V(coming) + size / weight.
 //! (Parekh and Gallager, *A generalized processor sharing approach to flow control*, 1993.)
 //!
-//! O(log n) for whatever comes, changes, or is done, with n parts in the clock; O(1) for questions.
+//! O(log n) for whatever comes, changes, or is done, with n parts in the clock, but O(n) where somebody leaves who had a million times the
+//! weight of all others; O(1) for questions.
 
 use isonomia_units::Nanos;
 use std::collections::BTreeSet;
+
+/// Where what stays of the sum of weights is less than this part of what goes, it may be rounding.
+const CANCELLED: f64 = 1e-6;
 
 /// A part in a [`FairClock`]; valid until it is released and done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -211,8 +215,13 @@ impl FairClock {
         self.order.insert((part.tag(), at));
     }
 
+    /// A part is no longer in the order.
     fn leave(&mut self, at: u32) {
-        self.weight -= self.parts[at as usize].weight;
+        let weight = self.parts[at as usize].weight;
+        self.weight -= weight;
+        if self.weight < weight * CANCELLED {
+            self.weight = self.order.iter().map(|(_, at)| self.parts[*at as usize].weight).sum();
+        }
     }
 }
 
@@ -262,6 +271,17 @@ mod tests {
         // c has half of the target for 4 s, then a and b half each for the second that each has left.
         assert_eq!(ends, [(c, s(8)), (a, s(10)), (b, s(10))]);
         assert_eq!((clock.served(b), clock.rate(b), clock.done(b)), (4.0, 0.0, Some(s(10))));
+    }
+
+    /// 1 is nothing beside the other's weight, and all that there is without it.
+    #[test]
+    fn who_is_left_after_somebody_of_a_huge_weight_has_the_whole_target() {
+        let mut clock = FairClock::new(1.0);
+        let (huge, small) = (clock.arrive(1e17, 1.0), clock.arrive(1.0, 1.0));
+        clock.advance(Nanos::from_millis(1_500), |id, _| assert_eq!(id, huge));
+        assert!(clock.done(huge).is_some());
+        assert_eq!((clock.weight(), clock.rate(small), clock.served(small)), (1.0, 1.0, 0.5));
+        clock.advance(s(4), |id, at| assert_eq!((id, at), (small, s(2))));
     }
 
     #[test]

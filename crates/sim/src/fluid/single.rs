@@ -78,6 +78,7 @@ impl Single {
         }
         let mut moved = 0.0;
         for part in &mut self.parts {
+            debug_assert!(part.rate >= 0.0, "{part:?}");
             let step = (part.rate * seconds).min(part.left_s);
             part.left_s -= step;
             moved += step;

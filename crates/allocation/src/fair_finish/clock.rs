@@ -30,8 +30,21 @@ struct Part {
     begun: f64,
     size: f64,
     weight: f64,
+    /// Virtual time when it will have had its size: `begun + size / weight`.
+    tag: f64,
     state: State,
     is_released: bool,
+}
+
+/// Where a part is in its clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Place {
+    /// It is still to come.
+    Expected,
+    /// Its place in the order in which the clock finishes.
+    Here(f64),
+    /// The clock has finished it.
+    Done,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,7 +116,7 @@ impl FairClock {
 
     /// The same of a part that is still to come: nothing is served of it before it is [admitted](Self::admit).
     pub fn expect(&mut self, weight: f64, size: f64) -> PartId {
-        let part = Part { begun: 0.0, size, weight, state: State::Expected, is_released: false };
+        let part = Part::new(0.0, size, weight, State::Expected);
         let at = self.vacant.pop().unwrap_or(self.parts.len() as u32);
         if at as usize == self.parts.len() {
             self.parts.push(part);
@@ -120,7 +133,8 @@ impl FairClock {
             (self.virtual_time, self.weight) = (0.0, 0.0);
         }
         let part = &mut self.parts[id.0 as usize];
-        (part.begun, part.state) = (self.virtual_time, State::Here);
+        *part =
+            Part { is_released: part.is_released, ..Part::new(self.virtual_time, part.size, part.weight, State::Here) };
         self.enter(id.0);
     }
 
@@ -131,18 +145,20 @@ impl FairClock {
         let part = self.parts[id.0 as usize];
         match part.state {
             State::Expected => {
-                self.parts[id.0 as usize].size = size;
+                self.parts[id.0 as usize] =
+                    Part { is_released: part.is_released, ..Part::new(0.0, size, part.weight, part.state) };
                 return;
             }
             State::Done(_) if size <= served => return,
             State::Done(_) => {}
             State::Here => {
-                self.order.remove(&(part.tag(), id.0));
+                self.order.remove(&(Tag(part.tag), id.0));
                 self.leave(id.0);
             }
         }
         let begun = self.virtual_time - served / part.weight;
-        self.parts[id.0 as usize] = Part { begun, size: size.max(served), state: State::Here, ..part };
+        let resized = Part::new(begun, size.max(served), part.weight, State::Here);
+        self.parts[id.0 as usize] = Part { is_released: part.is_released, ..resized };
         self.enter(id.0);
     }
 
@@ -162,7 +178,17 @@ impl FairClock {
 
     /// Where the part is in the order in which the clock finishes: the least is first.
     pub fn tag(&self, id: PartId) -> f64 {
-        self.parts[id.0 as usize].tag().0
+        self.parts[id.0 as usize].tag
+    }
+
+    /// The same, and whether it has come and is done.
+    pub(super) fn place(&self, id: PartId) -> Place {
+        let part = &self.parts[id.0 as usize];
+        match part.state {
+            State::Expected => Place::Expected,
+            State::Here => Place::Here(part.tag),
+            State::Done(_) => Place::Done,
+        }
     }
 
     /// What fair sharing has served of the part.
@@ -212,7 +238,7 @@ impl FairClock {
     fn enter(&mut self, at: u32) {
         let part = &self.parts[at as usize];
         self.weight += part.weight;
-        self.order.insert((part.tag(), at));
+        self.order.insert((Tag(part.tag), at));
     }
 
     /// A part is no longer in the order.
@@ -230,8 +256,8 @@ fn nanos(seconds: f64) -> Nanos {
 }
 
 impl Part {
-    fn tag(&self) -> Tag {
-        Tag(self.begun + self.size / self.weight)
+    fn new(begun: f64, size: f64, weight: f64, state: State) -> Self {
+        Self { begun, size, weight, tag: begun + size / weight, state, is_released: false }
     }
 }
 

@@ -219,7 +219,9 @@ impl FairFinish {
         let mut next_old = old.next();
         for (app, targets) in problem.apps().iter().zip(problem.members.by_app()) {
             let mut known = 0..0;
-            while let Some((phase, parts)) = next_old.take_if(|(phase, _)| phase.name <= app.name) {
+            // Names that are one and the same are compared by where they are.
+            let is_before = |(phase, _): &mut (Phase, _)| phase.name == app.name || phase.name < app.name;
+            while let Some((phase, parts)) = next_old.take_if(is_before) {
                 if phase.name == app.name && phase.began == app.began {
                     known = parts;
                 } else {

@@ -59,7 +59,7 @@ impl Discipline {
         Ok(Self::FairFinish(Box::new(match clock {
             Clock::Open => target,
             Clock::Accounts => target.with_accounts(),
-            Clock::Closed => target.with_closed_clock(),
+            Clock::Closed | Clock::Replayed => target.with_closed_clock(),
         })))
     }
 }

@@ -272,8 +272,7 @@ impl FairFinish {
         let mut next_old = old.next();
         for (app, targets) in problem.apps().iter().zip(problem.members.by_app()) {
             let mut known = 0..0;
-            // Names that are one and the same are compared by where they are.
-            let is_before = |(phase, _): &mut (Phase, _)| phase.name == app.name || phase.name < app.name;
+            let is_before = |(phase, _): &mut (Phase, _)| Arc::ptr_eq(&phase.name, &app.name) || phase.name <= app.name;
             while let Some((phase, parts)) = next_old.take_if(is_before) {
                 if phase.name == app.name && phase.began == app.began {
                     known = parts;

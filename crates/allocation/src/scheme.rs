@@ -51,6 +51,16 @@ pub enum Clock {
     Accounts,
     /// Of the closed system: it begins as long after that as the application took between the two. At each change only.
     Closed,
+    /// Of the whole system with its nodes: it begins when it did in a run under fair sharing, which has to be known before. At each
+    /// change only.
+    Replayed,
+}
+
+impl Clock {
+    /// Whether a [`ClosedClock`](crate::ClosedClock) leads the clocks of all targets.
+    pub fn is_led(self) -> bool {
+        matches!(self, Self::Closed | Self::Replayed)
+    }
 }
 
 /// A guarantee is checked with this bandwidth; any would do.
@@ -212,7 +222,11 @@ pub struct Parameters {
 impl SchemeSpec {
     /// Whether it decides at each change, and can at nothing else.
     pub fn is_by_event(&self) -> bool {
-        matches!(self, Self::ShortestFirst | Self::FirstCome | Self::FairFinish { clock: Clock::Closed, .. })
+        match self {
+            Self::ShortestFirst | Self::FirstCome => true,
+            Self::FairFinish { clock, .. } => clock.is_led(),
+            _ => false,
+        }
     }
 
     /// The scheme called `name`; `None` if there is none.
@@ -283,9 +297,8 @@ impl SchemeSpec {
             Self::AdapTbf(config) => Scheme::AdapTbf(Box::new(AdapTbf::new(config, bandwidth)?)),
             Self::Calciom { strategy, progress } => Scheme::Calciom(Box::new(Calciom::new(strategy, progress))),
             Self::Coflow(coflow) => Scheme::Coflow(coflow),
-            Self::ShortestFirst | Self::FirstCome | Self::FairFinish { clock: Clock::Closed, .. } => {
-                return Err(SchemeError::Interval);
-            }
+            Self::ShortestFirst | Self::FirstCome => return Err(SchemeError::Interval),
+            Self::FairFinish { clock, .. } if clock.is_led() => return Err(SchemeError::Interval),
             Self::FairFinish { guarantee, clock, .. } => {
                 let scheme = FairFinish::new(guarantee, bandwidth)?;
                 Scheme::FairFinish(Box::new(if clock == Clock::Accounts { scheme.with_accounts() } else { scheme }))

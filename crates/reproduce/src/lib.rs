@@ -18,6 +18,7 @@ pub mod ics20;
 mod interval;
 pub mod laboratory;
 mod run;
+mod runs;
 mod simulate;
 mod table;
 pub mod tapp_io;

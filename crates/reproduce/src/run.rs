@@ -3,11 +3,11 @@
 use crate::chart::Chart;
 use crate::claims::{self, Claim};
 use crate::data::Data;
+use crate::runs::Runs;
 use crate::table::Table;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,8 +92,8 @@ struct Kept {
 pub struct Context<'a> {
     /// A first look: fewer points and seeds.
     pub quick: bool,
-    /// Fluid runs that several studies have in common, by all that they depend on.
-    pub(crate) fluid: Mutex<BTreeMap<String, Arc<isonomia_sim::fluid::Outcome>>>,
+    /// Fluid runs.
+    runs: Runs,
     /// What is being computed.
     part: Mutex<String>,
     stop: &'a AtomicBool,
@@ -138,7 +138,7 @@ pub enum ReproduceError {
 impl<'a> Context<'a> {
     /// `progress` hears what is being done, how much of it is done, and of how much.
     pub fn new(quick: bool, stop: &'a AtomicBool, progress: &'a (dyn Fn(&str, usize, usize) + Sync)) -> Self {
-        Self { quick, fluid: Mutex::default(), part: Mutex::default(), stop, progress }
+        Self { quick, runs: Runs::default(), part: Mutex::default(), stop, progress }
     }
 
     /// One that computes all, tells nobody, and is never stopped.
@@ -161,14 +161,7 @@ impl<'a> Context<'a> {
         key: String,
         run: impl FnOnce() -> Result<isonomia_sim::fluid::Outcome, E>,
     ) -> Result<Arc<isonomia_sim::fluid::Outcome>, E> {
-        // What is in there is whole: nothing panics between two changes.
-        let known = || self.fluid.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outcome) = known().get(&key) {
-            return Ok(outcome.clone());
-        }
-        let outcome = Arc::new(run()?);
-        known().insert(key, outcome.clone());
-        Ok(outcome)
+        self.runs.get(key, run)
     }
 
     /// Tells that `done` of `all` steps of `what` are done.
@@ -187,7 +180,8 @@ impl Paper {
     /// Computes `item` (a study, one of its items, or all if `None`) and writes into `dir`, which must be there: for
     /// each item its data as CSV and JSON, as soon as it is finished, its table, if it has one, and the claims of all as
     /// `claims.md`. `provenance` goes into every JSON file. A study of which all items are there with this `fingerprint`,
-    /// which tells the program that computed them, is not computed again; without one, everything is.
+    /// which tells the program that computed them, is not computed again, nor are fluid runs of one that was broken off; without one,
+    /// everything is.
     ///
     /// # Errors
     /// There is no such item, a file cannot be written, or the context was told to stop.
@@ -217,9 +211,13 @@ impl Paper {
                 continue;
             }
             context.begin(format!("{} {}", self.name, study.name));
+            if let Some(fingerprint) = fingerprint {
+                context.runs.keep(dir, fingerprint);
+            }
             let begin_s = processor_s();
             let findings = (study.run)(context).map_err(|Stopped| ReproduceError::Stopped { done: done.clone() })?;
-            let cost = Cost { study: study.name.to_owned(), processor_s: processor_s() - begin_s, is_kept: false };
+            let processor_s = processor_s() - begin_s + context.runs.finish();
+            let cost = Cost { study: study.name.to_owned(), processor_s, is_kept: false };
             for finding in findings.into_iter().filter(|finding| wanted.contains(&finding.item)) {
                 let more = json!({ "provenance": provenance, "fingerprint": fingerprint, "quick": context.quick, "cost": cost });
                 files.extend(self.save(&finding, dir, more)?);

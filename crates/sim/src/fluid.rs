@@ -14,8 +14,8 @@ mod outcome;
 pub mod population;
 mod single;
 
-pub use engine::{OBSERVED_EVERY, run, run_with, run_with_ends};
-pub use outcome::{ApplicationOutcome, ClosedOutcome, GiftDay, GiftOutcome, Outcome};
+pub use engine::{OBSERVED_EVERY, run, run_with, run_with_times};
+pub use outcome::{ApplicationOutcome, ClosedOutcome, GiftDay, GiftOutcome, Outcome, PhaseTimes};
 
 pub use isonomia_allocation::{Clock, Decide, Parameters, SCHEMES, SchemeError, SchemeSpec, Sizes};
 

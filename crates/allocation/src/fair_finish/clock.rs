@@ -7,10 +7,14 @@
 //! the order in which the clock finishes is known when it comes and never changes: V(coming) + size / weight.
 //! (Parekh and Gallager, *A generalized processor sharing approach to flow control*, 1993.)
 //!
-//! O(log n) for whatever comes, changes, or is done, with n parts in the clock; O(1) for questions.
+//! O(log n) for whatever comes, changes, or is done, with n parts in the clock, but O(n) where somebody leaves who had a million times the
+//! weight of all others; O(1) for questions.
 
 use isonomia_units::Nanos;
 use std::collections::BTreeSet;
+
+/// Where what stays of the sum of weights is less than this part of what goes, it may be rounding.
+const CANCELLED: f64 = 1e-6;
 
 /// A part in a [`FairClock`]; valid until it is released and done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,8 +30,21 @@ struct Part {
     begun: f64,
     size: f64,
     weight: f64,
+    /// Virtual time when it will have had its size: `begun + size / weight`.
+    tag: f64,
     state: State,
     is_released: bool,
+}
+
+/// Where a part is in its clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Place {
+    /// It is still to come.
+    Expected,
+    /// Its place in the order in which the clock finishes.
+    Here(f64),
+    /// The clock has finished it.
+    Done,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,7 +116,7 @@ impl FairClock {
 
     /// The same of a part that is still to come: nothing is served of it before it is [admitted](Self::admit).
     pub fn expect(&mut self, weight: f64, size: f64) -> PartId {
-        let part = Part { begun: 0.0, size, weight, state: State::Expected, is_released: false };
+        let part = Part::new(0.0, size, weight, State::Expected);
         let at = self.vacant.pop().unwrap_or(self.parts.len() as u32);
         if at as usize == self.parts.len() {
             self.parts.push(part);
@@ -116,7 +133,8 @@ impl FairClock {
             (self.virtual_time, self.weight) = (0.0, 0.0);
         }
         let part = &mut self.parts[id.0 as usize];
-        (part.begun, part.state) = (self.virtual_time, State::Here);
+        *part =
+            Part { is_released: part.is_released, ..Part::new(self.virtual_time, part.size, part.weight, State::Here) };
         self.enter(id.0);
     }
 
@@ -127,18 +145,20 @@ impl FairClock {
         let part = self.parts[id.0 as usize];
         match part.state {
             State::Expected => {
-                self.parts[id.0 as usize].size = size;
+                self.parts[id.0 as usize] =
+                    Part { is_released: part.is_released, ..Part::new(0.0, size, part.weight, part.state) };
                 return;
             }
             State::Done(_) if size <= served => return,
             State::Done(_) => {}
             State::Here => {
-                self.order.remove(&(part.tag(), id.0));
+                self.order.remove(&(Tag(part.tag), id.0));
                 self.leave(id.0);
             }
         }
         let begun = self.virtual_time - served / part.weight;
-        self.parts[id.0 as usize] = Part { begun, size: size.max(served), state: State::Here, ..part };
+        let resized = Part::new(begun, size.max(served), part.weight, State::Here);
+        self.parts[id.0 as usize] = Part { is_released: part.is_released, ..resized };
         self.enter(id.0);
     }
 
@@ -158,7 +178,17 @@ impl FairClock {
 
     /// Where the part is in the order in which the clock finishes: the least is first.
     pub fn tag(&self, id: PartId) -> f64 {
-        self.parts[id.0 as usize].tag().0
+        self.parts[id.0 as usize].tag
+    }
+
+    /// The same, and whether it has come and is done.
+    pub(super) fn place(&self, id: PartId) -> Place {
+        let part = &self.parts[id.0 as usize];
+        match part.state {
+            State::Expected => Place::Expected,
+            State::Here => Place::Here(part.tag),
+            State::Done(_) => Place::Done,
+        }
     }
 
     /// What fair sharing has served of the part.
@@ -208,11 +238,16 @@ impl FairClock {
     fn enter(&mut self, at: u32) {
         let part = &self.parts[at as usize];
         self.weight += part.weight;
-        self.order.insert((part.tag(), at));
+        self.order.insert((Tag(part.tag), at));
     }
 
+    /// A part is no longer in the order.
     fn leave(&mut self, at: u32) {
-        self.weight -= self.parts[at as usize].weight;
+        let weight = self.parts[at as usize].weight;
+        self.weight -= weight;
+        if self.weight < weight * CANCELLED {
+            self.weight = self.order.iter().map(|(_, at)| self.parts[*at as usize].weight).sum();
+        }
     }
 }
 
@@ -221,8 +256,8 @@ fn nanos(seconds: f64) -> Nanos {
 }
 
 impl Part {
-    fn tag(&self) -> Tag {
-        Tag(self.begun + self.size / self.weight)
+    fn new(begun: f64, size: f64, weight: f64, state: State) -> Self {
+        Self { begun, size, weight, tag: begun + size / weight, state, is_released: false }
     }
 }
 
@@ -262,6 +297,17 @@ mod tests {
         // c has half of the target for 4 s, then a and b half each for the second that each has left.
         assert_eq!(ends, [(c, s(8)), (a, s(10)), (b, s(10))]);
         assert_eq!((clock.served(b), clock.rate(b), clock.done(b)), (4.0, 0.0, Some(s(10))));
+    }
+
+    /// 1 is nothing beside the other's weight, and all that there is without it.
+    #[test]
+    fn who_is_left_after_somebody_of_a_huge_weight_has_the_whole_target() {
+        let mut clock = FairClock::new(1.0);
+        let (huge, small) = (clock.arrive(1e17, 1.0), clock.arrive(1.0, 1.0));
+        clock.advance(Nanos::from_millis(1_500), |id, _| assert_eq!(id, huge));
+        assert!(clock.done(huge).is_some());
+        assert_eq!((clock.weight(), clock.rate(small), clock.served(small)), (1.0, 1.0, 0.5));
+        clock.advance(s(4), |id, at| assert_eq!((id, at), (small, s(2))));
     }
 
     #[test]

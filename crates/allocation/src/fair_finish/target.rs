@@ -1,5 +1,6 @@
 //! One target under fair finish. What it decides depends on nothing that happens at other targets.
 
+use super::clock::Place;
 use super::{BadGuarantee, FIRST_TOLD_S, FairClock, GROWTH, GROWTH_UNKNOWN, NOTHING_S, PartId};
 use isonomia_units::Nanos;
 use std::collections::BTreeMap;
@@ -155,34 +156,49 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
             part.told *= part.growth;
             clock.resize(part.id, part.before + part.told);
         }
-        let clock = &self.clock;
+        let (clock, guarantee) = (&self.clock, self.guarantee);
         let mut overdue_weight = 0.0;
         let mut first: Option<(f64, usize)> = None;
         let mut early: Option<(f64, usize)> = None;
         for (at, part) in self.parts.iter().enumerate() {
-            let tag = clock.tag(part.id);
-            if !clock.has_come(part.id) {
-                let left = part.told - part.served;
-                if early.is_none_or(|(least, _)| left < least) {
-                    early = Some((left, at));
+            match clock.place(part.id) {
+                Place::Expected => {
+                    let left = part.told - part.served;
+                    if early.is_none_or(|(least, _)| left < least) {
+                        early = Some((left, at));
+                    }
                 }
-            } else if clock.done(part.id).is_some() {
-                overdue_weight += part.weight;
-            } else if first.is_none_or(|(least, _)| tag < least) {
-                first = Some((tag, at));
+                Place::Here(tag) => {
+                    if first.is_none_or(|(least, _)| tag < least) {
+                        first = Some((tag, at));
+                    }
+                }
+                Place::Done => overdue_weight += part.weight,
             }
         }
+        let first = first.or(early).map(|(_, at)| at).filter(|_| overdue_weight == 0.0);
         let mut left = self.capacity;
-        for part in &mut self.parts {
+        // When somebody is down to his floor, and how far the first is above his, if he is.
+        let mut change_s = f64::INFINITY;
+        let mut first_above = None;
+        for (at, part) in self.parts.iter_mut().enumerate() {
             part.rate = 0.0;
-            if self.guarantee > 0.0
-                && clock.rate(part.id) > 0.0
-                && part.served <= self.guarantee * (clock.served(part.id) - part.before) + NOTHING_S
-            {
+            if guarantee == 0.0 {
+                continue;
+            }
+            let floor = guarantee * clock.rate(part.id);
+            if floor == 0.0 {
+                continue;
+            }
+            let ahead = part.served - guarantee * (clock.served(part.id) - part.before);
+            if ahead <= NOTHING_S {
                 // What is overdue has a part of what would be the others' in the clock.
-                let here = clock.weight() / (clock.weight() + overdue_weight);
-                part.rate = self.guarantee * clock.rate(part.id) * here;
+                part.rate = floor * (clock.weight() / (clock.weight() + overdue_weight));
                 left -= part.rate;
+            } else if Some(at) == first {
+                first_above = Some((ahead, floor));
+            } else {
+                change_s = change_s.min(ahead / floor);
             }
         }
         let left = left.max(0.0);
@@ -190,10 +206,15 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
             for part in self.parts.iter_mut().filter(|part| clock.done(part.id).is_some()) {
                 part.rate = left * part.weight / overdue_weight;
             }
-        } else if let Some((_, at)) = first.or(early) {
+        } else if let Some(at) = first {
             self.parts[at].rate += left;
+            if let Some((ahead, floor)) = first_above.filter(|(_, floor)| *floor > left) {
+                change_s = change_s.min(ahead / (floor - left));
+            }
         }
-        self.next_change = self.next_change_after();
+        let working = self.parts.iter().filter(|part| part.rate > 0.0);
+        let told_s = working.map(|part| (part.told - part.served) / part.rate);
+        self.next_change = self.next_change_after(told_s.fold(change_s, f64::min));
     }
 
     /// The rates of the parts by the last division, by key.
@@ -206,23 +227,15 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
         self.next_change
     }
 
-    fn next_change_after(&self) -> Option<Nanos> {
-        let (now, clock) = (self.now, &self.clock);
-        let after = |seconds: f64| now + Nanos((seconds * 1e9).ceil() as u64).max(Nanos(1));
+    /// When that is, if the rates hold for so many seconds.
+    fn next_change_after(&self, seconds: f64) -> Option<Nanos> {
         let mut next = Nanos::MAX;
-        for part in &self.parts {
-            if part.rate > 0.0 {
-                next = next.min(after((part.told - part.served) / part.rate));
-            }
-            let gain = self.guarantee * clock.rate(part.id) - part.rate;
-            let ahead = part.served - self.guarantee * (clock.served(part.id) - part.before);
-            if gain > 0.0 && ahead > NOTHING_S {
-                next = next.min(after(ahead / gain));
-            }
+        if seconds < f64::INFINITY {
+            next = self.now + Nanos((seconds * 1e9).ceil() as u64).max(Nanos(1));
         }
         if self.guarantee > 0.0 && !self.parts.is_empty() {
             // What the fair clock gives, and so the floor, changes whenever it finishes somebody.
-            next = clock.next_done().map_or(next, |end| next.min(end.max(now + Nanos(1))));
+            next = self.clock.next_done().map_or(next, |end| next.min(end.max(self.now + Nanos(1))));
         }
         (next < Nanos::MAX).then_some(next)
     }

@@ -337,6 +337,7 @@ fn saturated_schemes() -> Vec<Named> {
         finish("accounts-0.2", 0.2, Sizes::Declared, Clock::Accounts),
         finish("history-accounts-0.2", 0.2, Sizes::History, Clock::Accounts),
         finish("closed-0.2", 0.2, Sizes::Declared, Clock::Closed),
+        finish("replayed-0.2", 0.2, Sizes::Declared, Clock::Replayed),
     ]
 }
 
@@ -465,6 +466,7 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
             "accounts-0.2" => "… 0.2, with accounts",
             "history-accounts-0.2" => "history, 0.2, with accounts",
             "closed-0.2" => "declared, 0.2, clock of the closed system",
+            "replayed-0.2" => "declared, 0.2, starts under processor sharing replayed",
             "processor-sharing" => "processor sharing at each target",
             name => words(name),
         };
@@ -527,10 +529,17 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
                 .only("scheme", schemes[1..].iter().map(|scheme| scheme.name))
                 .named("worse"),
         ],
-        claims: ["fair-finish-0", "fair-finish-0.2", "accounts-0.2", "history-accounts-0.2", "closed-0.2"]
-            .into_iter()
-            .flat_map(|name| [claim(name), claim_beside_sharing(name)])
-            .collect(),
+        claims: [
+            "fair-finish-0",
+            "fair-finish-0.2",
+            "accounts-0.2",
+            "history-accounts-0.2",
+            "closed-0.2",
+            "replayed-0.2",
+        ]
+        .into_iter()
+        .flat_map(|name| [claim(name), claim_beside_sharing(name)])
+        .collect(),
     }])
 }
 

@@ -1,14 +1,15 @@
 //! The events of a fluid run.
 
 mod alone;
+mod replay;
 mod whole;
 
 use super::backfill::{self, Running, Waiting};
 use super::lateness::{FairTimes, Lateness};
-use super::outcome::{ApplicationOutcome, ClosedOutcome, GiftDay, GiftOutcome, Outcome};
+use super::outcome::{ApplicationOutcome, ClosedOutcome, GiftDay, GiftOutcome, Outcome, PhaseTimes};
 use super::single::{Discipline, Single};
 use super::{Decisions, Run, Scenario, SchemeError};
-use isonomia_allocation::{Clock, ClosedClock, Decide, Progress, SchemeSpec, Sizes, TargetIndex, Targets};
+use isonomia_allocation::{ClosedClock, Decide, Progress, SchemeSpec, Sizes, TargetIndex, Targets};
 use isonomia_policy::SizeHistory;
 use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -85,6 +86,8 @@ struct Engine<'a> {
     singles: Vec<Single>,
     /// What leads their clocks, if it is that of the closed system, and when its next event is scheduled.
     closed: Option<ClosedClock<u32>>,
+    /// When phases begin there, by application, if that is replayed; it is not known of those that did not begin.
+    replayed: Option<Vec<PhaseTimes>>,
     clock_at: Nanos,
     history: SizeHistory,
     lateness: Lateness,
@@ -110,8 +113,8 @@ struct Engine<'a> {
     counts: Counts,
     /// GIFT's accounts, day by day.
     days: Vec<GiftDay>,
-    /// When I/O phases ended, by application, if that is asked for.
-    ends: Option<Vec<Vec<Nanos>>>,
+    /// When I/O phases began and ended, by application, if that is asked for.
+    times: Option<Vec<PhaseTimes>>,
 }
 
 #[derive(Default)]
@@ -135,18 +138,18 @@ pub fn run(scenario: &Scenario, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()
     with_engine(scenario, |engine| simulate(engine, observe))
 }
 
-/// The same, with the times at which each application's I/O phases ended, in the scenario's order.
+/// The same, with the times of each application's I/O phases, in the scenario's order.
 ///
 /// # Errors
 /// The scheme cannot decide.
-pub fn run_with_ends(
+pub fn run_with_times(
     scenario: &Scenario,
     observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>,
-) -> Result<(Outcome, Vec<Vec<Nanos>>), SchemeError> {
+) -> Result<(Outcome, Vec<PhaseTimes>), SchemeError> {
     with_engine(scenario, |engine| {
-        engine.ends = Some(vec![Vec::new(); scenario.applications.len()]);
+        engine.times = Some(vec![PhaseTimes::default(); scenario.applications.len()]);
         let outcome = simulate(engine, observe)?;
-        Ok((outcome, engine.ends.take().unwrap_or_default()))
+        Ok((outcome, engine.times.take().unwrap_or_default()))
     })
 }
 
@@ -177,8 +180,8 @@ fn simulate(engine: &mut Engine, observe: &mut dyn FnMut(Nanos) -> ControlFlow<(
     let scenario = engine.scenario;
     let mut now = Nanos::ZERO;
     let mut events = 0u64;
-    let mut interrupted = false;
-    while let Some(Reverse((at, _, event))) = engine.events.pop() {
+    let mut interrupted = engine.replay(observe)?;
+    while !interrupted && let Some(Reverse((at, _, event))) = engine.events.pop() {
         if at > scenario.duration {
             now = scenario.duration;
             break;
@@ -186,9 +189,8 @@ fn simulate(engine: &mut Engine, observe: &mut dyn FnMut(Nanos) -> ControlFlow<(
         now = at;
         engine.handle(now, event)?;
         events += 1;
-        if events.is_multiple_of(OBSERVED_EVERY) && observe(now).is_break() {
+        if events.is_multiple_of(OBSERVED_EVERY) && observe(engine.observed(now)).is_break() {
             interrupted = true;
-            break;
         }
     }
     Ok(engine.outcome(now, interrupted))
@@ -206,14 +208,15 @@ impl<'a> Engine<'a> {
         let mut engine = Self {
             scenario,
             scheme,
-            closed: matches!(scenario.scheme, SchemeSpec::FairFinish { clock: Clock::Closed, .. })
+            closed: matches!(scenario.scheme, SchemeSpec::FairFinish { clock, .. } if clock.is_led())
                 .then(|| ClosedClock::new(singles.len())),
+            replayed: None,
             clock_at: Nanos::MAX,
             singles,
             history: SizeHistory::default(),
             lateness: Lateness::new(scenario.targets, applications),
             days: Vec::new(),
-            ends: None,
+            times: None,
             indices: targets.iter().collect(),
             targets,
             events: BinaryHeap::new(),
@@ -365,6 +368,9 @@ impl<'a> Engine<'a> {
             }
         };
         self.lateness.begin(now, app, application.weight, &run.targets, volume_s);
+        if let Some(times) = &mut self.times {
+            times[app as usize].began.push(now);
+        }
         let is_alone = !self.singles.is_empty();
         let job = self.job(app);
         job.told = told;
@@ -404,8 +410,8 @@ impl<'a> Engine<'a> {
         if let Some(closed) = &mut self.closed {
             closed.end(now, app, &mut self.singles);
         }
-        if let Some(ends) = &mut self.ends {
-            ends[app as usize].push(now);
+        if let Some(times) = &mut self.times {
+            times[app as usize].ended.push(now);
         }
         self.history.record(&self.scenario.applications[app as usize].name, volume.0);
         let sums = &mut self.sums[app as usize];

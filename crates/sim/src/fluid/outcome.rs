@@ -1,5 +1,6 @@
 //! What a fluid run gives.
 
+use isonomia_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// What happened.
@@ -95,6 +96,15 @@ pub struct ClosedOutcome {
     pub phases: u64,
     /// Of these, those that ended here more than a millionth of a second later.
     pub late_phases: u64,
+}
+
+/// When an application's I/O phases began and ended, one after the other; of the last only the first may be known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PhaseTimes {
+    /// When they began.
+    pub began: Vec<Nanos>,
+    /// When they ended.
+    pub ended: Vec<Nanos>,
 }
 
 /// One day of GIFT's accounts.

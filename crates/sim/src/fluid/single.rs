@@ -59,7 +59,7 @@ impl Discipline {
         Ok(Self::FairFinish(Box::new(match clock {
             Clock::Open => target,
             Clock::Accounts => target.with_accounts(),
-            Clock::Closed => target.with_closed_clock(),
+            Clock::Closed | Clock::Replayed => target.with_closed_clock(),
         })))
     }
 }
@@ -78,6 +78,7 @@ impl Single {
         }
         let mut moved = 0.0;
         for part in &mut self.parts {
+            debug_assert!(part.rate >= 0.0, "{part:?}");
             let step = (part.rate * seconds).min(part.left_s);
             part.left_s -= step;
             moved += step;

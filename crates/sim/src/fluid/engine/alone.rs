@@ -1,7 +1,7 @@
 //! Targets that decide for themselves.
 
 use super::{Engine, Event};
-use isonomia_allocation::{FIRST_TOLD_S, PartId, Think};
+use isonomia_allocation::{FIRST_TOLD_S, PartId};
 use isonomia_units::Nanos;
 
 impl Engine<'_> {
@@ -33,11 +33,8 @@ impl Engine<'_> {
         targets: &[u16],
         told_s: Option<f64>,
     ) -> Option<Vec<PartId>> {
+        let think = self.think(now, app)?;
         let closed = self.closed.as_mut()?;
-        let job = self.jobs[app as usize].as_ref()?;
-        let run = &self.scenario.applications[app as usize].runs[job.run];
-        let not_before = if job.phase == 0 { run.submit } else { Nanos::ZERO };
-        let think = Think { not_before, time: now.since(job.idle_since) };
         let told_s = told_s.unwrap_or(FIRST_TOLD_S);
         let parts: Vec<_> = targets.iter().map(|&target| (u32::from(target), weight, told_s)).collect();
         Some(closed.begin(now, app, think, &parts, &mut self.singles))

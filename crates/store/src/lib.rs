@@ -103,6 +103,7 @@ mod moving;
 mod namespace;
 mod object;
 mod object_file;
+mod object_syncs;
 mod open;
 mod owner;
 mod permission;
@@ -169,6 +170,7 @@ use inode::{CUTTING, Inode, LOOSE, SPREAD};
 use layouts::Layouts;
 use moving::Passages;
 use object::Targets;
+use object_syncs::ObjectSyncs;
 use premises::Premises;
 use protect::Protection;
 use removal::Removal;
@@ -206,6 +208,7 @@ pub struct Store {
     signer: CapabilitySigner,
     layouts: Layouts,
     targets: Targets,
+    object_syncs: ObjectSyncs,
     emergency_space: Arc<EmergencySpace>,
     removal: Removal,
     /// How often blocks of a file were counted: no two counts have the same number.

@@ -43,6 +43,7 @@ use crate::inode::Inode;
 use crate::layouts::Layouts;
 use crate::moving::Passages;
 use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, file_size, is_volatile};
+use crate::object_syncs::ObjectSyncs;
 use crate::owner::database_dir;
 use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
@@ -124,6 +125,7 @@ impl Store {
             layouts: Layouts::new(&config.targets, config.default_layout),
             removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
+            object_syncs: ObjectSyncs::default(),
             emergency_space: space,
             counts: AtomicU64::new(0),
             protection,

@@ -61,6 +61,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Files whose objects are known at a time at most, when those that nobody knows are looked for.
 const KNOWN_MAX: usize = 4 << 20;
+/// Objects that cannot be removed at a start at most.
+const LEFT_MAX: usize = 1024;
 /// After so many objects each the log tells how far the search is.
 const LOOKED_AT_LOGGED: u64 = 100_000;
 
@@ -181,12 +183,15 @@ fn recover(
 
 fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
     let orphans = db.orphans()?;
+    let mut left = Left::default();
     for (id, layout) in &orphans {
-        targets.remove_objects(*id, layout)?;
-        let mut change = db.change();
-        change.remove_orphan(*id);
-        change.commit()?;
+        if left.goes_on(targets.remove_objects(*id, layout))? {
+            let mut change = db.change();
+            change.remove_orphan(*id);
+            change.commit()?;
+        }
     }
+    left.tell();
     for ino in db.nameless()? {
         let mut change = db.change();
         change.remove_xattrs(ino)?;
@@ -194,6 +199,35 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
         change.commit()?;
     }
     Ok(orphans.len())
+}
+
+/// Objects that nobody needs and that cannot be removed: they take room, and nothing else. So the store opens with them, and the next
+/// start tries again. More of them than [`LEFT_MAX`] are a sign of storage that had better not be used.
+#[derive(Default)]
+pub(crate) struct Left {
+    count: usize,
+    first: Option<StoreError>,
+}
+
+impl Left {
+    /// Whether it was removed; the error if that is one too many, or of another kind.
+    pub fn goes_on(&mut self, removed: Result<(), StoreError>) -> Result<bool, StoreError> {
+        match removed {
+            Ok(()) => Ok(true),
+            Err(error @ StoreError::Io { .. }) if self.count < LEFT_MAX => {
+                self.count += 1;
+                self.first.get_or_insert(error);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn tell(self) {
+        if let Some(error) = self.first {
+            tracing::error!(objects = self.count, %error, "objects of no file cannot be removed, and take room");
+        }
+    }
 }
 
 fn recover_dirty(
@@ -324,7 +358,7 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     })?;
     // Each pass looks at as many directories as there is memory for what belongs there.
     let directories = (DIRECTORIES * KNOWN_MAX / files.max(1)).clamp(1, DIRECTORIES);
-    let (mut removed, mut seen) = (0, 0);
+    let (mut removed, mut seen, mut left) = (0, 0, Left::default());
     for first in (0..DIRECTORIES).step_by(directories) {
         let pass = first..first + directories;
         let mut known = HashSet::new();
@@ -341,7 +375,7 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
             true
         })?;
         for directory in pass.take_while(|directory| *directory < DIRECTORIES) {
-            removed += targets.remove_others(directory, |place| {
+            removed += targets.remove_others(directory, &mut left, |place| {
                 seen += 1;
                 if seen % LOOKED_AT_LOGGED == 0 {
                     tracing::info!(objects = seen, "looking for objects of no file");
@@ -350,6 +384,7 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
             })?;
         }
     }
+    left.tell();
     Ok(removed)
 }
 

@@ -31,7 +31,7 @@
 mod objects;
 mod whole;
 
-pub(crate) use whole::check;
+pub(crate) use whole::{check, check_used};
 
 use crate::content::Owner;
 use crate::emergency_space::EmergencySpace;
@@ -111,15 +111,24 @@ impl Database {
         emergency_space: Arc<EmergencySpace>,
         witness: Witness,
     ) -> Result<Self, OpenError> {
-        let dir = owner::database_dir(&config.dir);
+        Self::open_in(&owner::database_dir(&config.dir), config, emergency_space, witness)
+    }
+
+    /// The same in this directory.
+    pub fn open_in(
+        dir: &Path,
+        config: &StoreConfig,
+        emergency_space: Arc<EmergencySpace>,
+        witness: Witness,
+    ) -> Result<Self, OpenError> {
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
-        let engine = Engine::open(dir.clone(), emergency_space, config.fence()).map_err(fail)?;
+        let engine = Engine::open(dir.to_owned(), emergency_space, config.fence()).map_err(fail)?;
         let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
             None => 0,
         };
         if number < witness.number() {
-            return Err(OpenError::damaged(&dir, lacks_syncs(number, &witness)));
+            return Err(OpenError::damaged(dir, lacks_syncs(number, &witness)));
         }
         Ok(Self {
             engine,

@@ -27,6 +27,7 @@
 
 mod patience;
 mod seek;
+mod sync;
 
 use crate::files::OpenFile;
 use crate::lanes::{self, Moved, Run};
@@ -35,7 +36,7 @@ use crate::transfer::{Purpose, Side};
 use crate::{Client, Error};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::object::{FileObjects, server_of, told};
-use isonomia_proto::request::{NO_TARGET, Op, ReplyHeader, RequestHeader, flag};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::SpaceChange;
 use isonomia_transport::monotonic_now;
 use isonomia_units::{Ino, Nanos, TargetId};
@@ -184,19 +185,22 @@ impl Client {
     /// The same, with the number of the last cut that may have made the file shorter.
     fn look_at_cuts(&self, file: &OpenFile, stripes: &Stripes) -> Result<(u64, Known), Error> {
         let request = RequestHeader::with_capability(Op::FindObjects, &file.capability);
-        let (shortened, objects) = self.for_objects(request)?;
+        let (shortened, objects) = self.for_objects(file, request)?;
         let known = Known { objects, told_at: Nanos::ZERO };
         stripes.learn(known);
         Ok((shortened, known))
     }
 
-    fn for_objects(&self, request: RequestHeader) -> Result<(u64, FileObjects), Error> {
-        self.objects_of(request).map(|(header, objects)| (header.value, objects))
+    fn for_objects(&self, file: &OpenFile, request: RequestHeader) -> Result<(u64, FileObjects), Error> {
+        self.objects_of(file, request).map(|(header, objects)| (header.value, objects))
     }
 
-    fn objects_of(&self, request: RequestHeader) -> Result<(ReplyHeader, FileObjects), Error> {
+    fn objects_of(&self, file: &OpenFile, request: RequestHeader) -> Result<(ReplyHeader, FileObjects), Error> {
         let mut reply = [0; size_of::<FileObjects>()];
-        let header = self.transact(request, [b"", b""], &mut reply)?;
+        let (header, mark) = self.transact_marked(request, [b"", b""], &mut reply)?;
+        if request.op != Op::FindObjects as u16 {
+            file.unsynced.note(mark);
+        }
         let is_whole = header.payload_len as usize == reply.len();
         let objects = FileObjects::read_from_bytes(&reply).ok().filter(|_| is_whole);
         objects.map(|objects| (header, objects)).ok_or_else(|| self.malformed(Ino(request.ino)))
@@ -233,8 +237,12 @@ impl Client {
         Ok(Run { start: 0, len: 0, request, server })
     }
 
-    fn exchange(&self, runs: Vec<Run>, side: &mut Side<'_>) -> Result<Moved, Error> {
-        lanes::exchange(runs, |server| self.session_with(server), side)
+    fn exchange(&self, file: &OpenFile, runs: Vec<Run>, side: &mut Side<'_>) -> Result<Moved, Error> {
+        let moved = lanes::exchange(runs, |server| self.session_with(server), side)?;
+        if let Side::Write(..) = side {
+            moved.marks.iter().for_each(|mark| file.unsynced.note(*mark));
+        }
+        Ok(moved)
     }
 
     pub(crate) fn write_stripes(
@@ -290,7 +298,7 @@ impl Client {
         // Where that cannot be said now it is said before the next write, when the file is closed ([`Client::close`]), or by
         // the end of this process.
         let is_away = self.session_of(Ino(file.capability.ino)).is_ok_and(Session::is_away);
-        let is_told = !is_away && self.for_objects(request).is_ok();
+        let is_told = !is_away && self.for_objects(file, request).is_ok();
         stripes.owes_cut.store(!is_told, Ordering::Relaxed);
     }
 
@@ -318,7 +326,7 @@ impl Client {
             let mut runs = self.runs(Op::Write, &file.layout, &known.objects, from, rest.len())?;
             runs.iter_mut().for_each(|run| run.request.ino2 = cuts.saturating_add(1));
             *is_loose |= offset + data.len() as u64 > known.objects.size_bytes;
-            let moved = self.exchange(runs, &mut Side::Write(rest, Purpose::Plain))?;
+            let moved = self.exchange(file, runs, &mut Side::Write(rest, Purpose::Plain))?;
             is_unanswered |= moved.is_unanswered;
             untold_to = untold_to.max(kept + moved.furthest);
             if moved.is_stale() {
@@ -406,7 +414,7 @@ impl Client {
             ..RequestHeader::with_capability(Op::TellSize, &file.capability)
         };
         loop {
-            let (header, objects) = self.objects_of(request)?;
+            let (header, objects) = self.objects_of(file, request)?;
             let told_at = if header.value == told::TAKEN { now } else { Nanos::ZERO };
             stripes.learn(Known { objects, told_at });
             match header.value {
@@ -464,7 +472,7 @@ impl Client {
                 return Ok(0);
             }
             let runs = self.runs(Op::Read, &file.layout, &known.objects, offset, len)?;
-            let moved = self.exchange(runs, &mut Side::Read(&mut part[..len]))?;
+            let moved = self.exchange(file, runs, &mut Side::Read(&mut part[..len]))?;
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;
@@ -499,7 +507,7 @@ impl Client {
         request.len = data.len() as u32;
         request.target = file.layout.locate(0).0.0;
         loop {
-            let appended = self.for_objects(request).and_then(|(offset, objects)| {
+            let appended = self.for_objects(file, request).and_then(|(offset, objects)| {
                 stripes.learn(Known { objects, told_at: monotonic_now() });
                 let place = Place::Reserved(objects.cuts);
                 Ok((offset, self.write_stripes(file, stripes, offset, data, place)?))
@@ -508,28 +516,6 @@ impl Client {
                 Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,
                 appended => return appended,
             }
-        }
-    }
-
-    /// Puts all objects on stable storage, and then what the server of the volume has.
-    pub(crate) fn sync_stripes(&self, file: &OpenFile, stripes: &Stripes, data_only: bool) -> Result<(), Error> {
-        let mut patience = self.patience();
-        let mut known = self.known(file, stripes)?;
-        loop {
-            let each = 0..file.layout.targets.len();
-            let runs = each.map(|index| self.run(Op::Fsync, &file.layout, &known.objects, index));
-            let moved = self.exchange(runs.collect::<Result<_, _>>()?, &mut Side::Read(&mut []))?;
-            if moved.is_stale() {
-                known = self.renewed(file, stripes, &mut patience)?;
-                continue;
-            }
-            if let Some((_, error)) = moved.failed {
-                return Err(error);
-            }
-            let mut request = RequestHeader::with_capability(Op::Fsync, &file.capability);
-            request.flags = if data_only { flag::DATA_ONLY } else { 0 };
-            request.target = NO_TARGET;
-            return self.transact(request, [b"", b""], &mut []).map(drop);
         }
     }
 
@@ -558,7 +544,7 @@ impl Client {
             if runs.is_empty() {
                 return Err(Error::Argument(Errno::INVAL));
             }
-            let moved = self.exchange(runs, &mut Side::Write(&[], Purpose::Plain))?;
+            let moved = self.exchange(file, runs, &mut Side::Write(&[], Purpose::Plain))?;
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;

@@ -223,6 +223,7 @@ pub struct Store {
     has_loose: AtomicBool,
     /// The last stop was no clean one.
     is_recovered: bool,
+    verifier: u64,
     premises: Premises,
 }
 
@@ -236,6 +237,12 @@ impl Store {
     /// Whether the last stop was no clean one.
     pub fn is_recovered(&self) -> bool {
         self.is_recovered
+    }
+
+    /// A number, 1 to [`isonomia_proto::setup::VERIFIER_MAX`], that is another one after each stop with which something may have been
+    /// lost that was acknowledged: a power cut, or a start on another host after a stop that was no clean one.
+    pub fn verifier(&self) -> u64 {
+        self.verifier
     }
 
     fn share_namespace(&self) -> RwLockReadGuard<'_, Numbers> {

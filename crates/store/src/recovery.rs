@@ -36,7 +36,7 @@
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
 use crate::content::Owner;
-use crate::database::{self, Database, DirtyRecord};
+use crate::database::{self, Database, DirtyRecord, Stop};
 use crate::detached::Detached;
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
@@ -51,8 +51,9 @@ use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
 use crate::spread::Cuts;
 use crate::witness::Witness;
-use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, directories};
+use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, directories, durable};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
+use isonomia_proto::setup::VERIFIER_MAX;
 use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
@@ -92,9 +93,11 @@ impl Store {
             create_root(&db, config, premises.generation, now).map_err(fail)?;
         }
         let unsettled = db.unsettled().map_err(fail)?;
-        let (was_closed, may_be_undone) = db.reopen(&config.host_start()).map_err(fail)?;
+        // Not 0, and no longer than it may be.
+        let fresh = durable::random_number(&config.dir)? % VERIFIER_MAX + 1;
+        let Stop { was_clean, may_be_undone, verifier } = db.reopen(&config.host_start(), fresh).map_err(fail)?;
         let mut cut_at_start = Cuts::new();
-        if has_root && !was_closed {
+        if has_root && !was_clean {
             cut_at_start = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
         }
         db.note_start(&config.host_start()).map_err(fail)?;
@@ -136,7 +139,8 @@ impl Store {
             cut_at_start,
             loose: Mutex::default(),
             has_loose: AtomicBool::new(db.has_loose().map_err(fail)?),
-            is_recovered: has_root && !was_closed,
+            is_recovered: has_root && !was_clean,
+            verifier,
             db,
             premises,
         })

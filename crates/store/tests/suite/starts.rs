@@ -11,6 +11,30 @@ fn at_start(config: &StoreConfig, host_start: &str) -> StoreConfig {
     StoreConfig { host_start: Some(host_start.to_owned()), ..config.clone() }
 }
 
+#[test]
+fn the_verifier_changes_when_something_may_have_been_lost() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 1);
+    let verifier = |host_start: &str, is_closed: bool| {
+        let store = Store::open(&at_start(&config, host_start)).unwrap();
+        let verifier = store.verifier();
+        if is_closed {
+            store.close().unwrap();
+        }
+        verifier
+    };
+    let new = verifier("first", false);
+    assert!(new > 0);
+    assert_eq!(verifier("first", true), new, "it was killed");
+    assert_eq!(verifier("second", false), new, "all was on stable storage when the host was started anew");
+    let cut = verifier("third", false);
+    assert_ne!(cut, new);
+    assert_eq!(verifier("third", false), cut);
+    assert_ne!(verifier("first", false), cut, "another host does not have what was in memory here");
+    let unknown = verifier("", false);
+    assert_ne!(verifier("", true), unknown, "nobody knows");
+}
+
 /// Where an object's directory is while it is away.
 fn away(object: &Path) -> (PathBuf, PathBuf) {
     let directory = object.parent().unwrap();

@@ -10,7 +10,8 @@ use crate::held::{HeldLocks, Shared};
 use crate::list::List;
 use crate::places::{self, Places};
 use crate::routes::Routes;
-use crate::session::{Conduct, Notice, Session};
+use crate::session::{Conduct, Notice, Session, changes};
+use crate::unsynced::{MARKS_MAX, Mark, Unsynced};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Claims;
@@ -60,6 +61,8 @@ pub struct Client {
     others: List<(ServerId, Session)>,
     routes: Routes,
     pub(crate) held: Arc<HeldLocks>,
+    /// Of changes of names and attributes.
+    pub(crate) changed: Unsynced,
     /// How many I/O phases the process has begun and not ended.
     pub(crate) phases: AtomicU32,
 }
@@ -79,6 +82,7 @@ impl Client {
             others: List::default(),
             routes: Routes::default(),
             held,
+            changed: Unsynced::of_servers(MARKS_MAX),
             phases: AtomicU32::new(0),
         }
     }
@@ -111,6 +115,10 @@ impl Client {
     pub fn waiting(self, manner: Manner) -> Self {
         let conduct = Conduct { manner, ..self.home.conduct() };
         Self { home: self.home.conducted(conduct), ..self }
+    }
+
+    pub(crate) fn conduct(&self) -> Conduct {
+        self.home.conduct()
     }
 
     /// The configuration.
@@ -180,14 +188,14 @@ impl Client {
         request: RequestHeader,
         names: [&[u8]; 2],
         reply: &mut [u8],
-    ) -> Result<ReplyHeader, Error> {
+    ) -> Result<(ReplyHeader, Mark), Error> {
         if self.config.addresses.len() == 1 && self.others.is_empty() {
             return self.home.transact(request, names, reply);
         }
         if !self.home.is_away()
-            && let Some(header) = self.home.transact_if_reached(request, names, reply, HOME_PATIENCE)?
+            && let Some(answer) = self.home.transact_if_reached(request, names, reply, HOME_PATIENCE)?
         {
-            return Ok(header);
+            return Ok(answer);
         }
         self.contact().transact(request, names, reply)
     }
@@ -205,10 +213,20 @@ impl Client {
     /// One request with names and without payload, sent to whom it concerns. An errno in the reply is an error here.
     pub(crate) fn transact(
         &self,
-        mut request: RequestHeader,
+        request: RequestHeader,
         names: [&[u8]; 2],
         reply: &mut [u8],
     ) -> Result<ReplyHeader, Error> {
+        self.transact_marked(request, names, reply).map(|(header, _)| header)
+    }
+
+    /// The same, and under which verifier the reply was given.
+    pub(crate) fn transact_marked(
+        &self,
+        mut request: RequestHeader,
+        names: [&[u8]; 2],
+        reply: &mut [u8],
+    ) -> Result<(ReplyHeader, Mark), Error> {
         // `Symlink` has the text of the link first, and the path of its place second.
         let path_at = usize::from(request.op == Op::Symlink as u16);
         // What a referral left of the path.
@@ -234,7 +252,12 @@ impl Client {
                     request = request.from_root(path_at, left.len() as u16);
                     rest = Some(left);
                 }
-                outcome => return outcome,
+                outcome => {
+                    if let (Ok((_, mark)), true) = (&outcome, changes(&request)) {
+                        self.changed.note(*mark);
+                    }
+                    return outcome;
+                }
             }
             referrals += 1;
         }
@@ -302,7 +325,7 @@ impl Client {
     fn addresses_of(&self, server: ServerId) -> Result<Vec<Address>, Error> {
         let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
         let mut reply = vec![0; PATH_LEN_MAX];
-        let header = self.transact_anywhere(request, [b"", b""], &mut reply)?;
+        let (header, _) = self.transact_anywhere(request, [b"", b""], &mut reply)?;
         let found = reply.get(..header.payload_len as usize).and_then(places::parse);
         found.ok_or_else(|| self.home.malformed())
     }

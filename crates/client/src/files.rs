@@ -3,7 +3,9 @@
 //! `at` is where a path begins: the root ([`Ino::ROOT`]), or an inode that this user came to before, by its capability.
 //! Other inodes may be named by their number alone if the server trusts the session ([`Capability::unproven`]).
 
+use crate::session::Notice;
 use crate::stripes::Stripes;
+use crate::unsynced::{self, Mark, Unsynced};
 use crate::{Client, Error};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp};
@@ -68,6 +70,8 @@ pub struct OpenFile {
     pub created: bool,
     /// Of a spread file.
     pub stripes: Option<Arc<Stripes>>,
+    /// What was written and has not been put on stable storage.
+    pub unsynced: Unsynced,
 }
 
 /// A change of attributes; what is `None` stays.
@@ -134,11 +138,22 @@ impl Client {
         let mut request = RequestHeader::with_capability(Op::SetAttr, &at.into());
         request.flags = if follow { 0 } else { flag::NO_FOLLOW };
         change.fill(&mut request);
-        self.resize(request, path)
+        self.resize(request, path).map(|(attr, _)| attr)
     }
 
-    /// Sets the size of an open file on the strength of its capability.
+    /// Sets the size of an open file.
+    pub fn truncate(&self, file: &OpenFile, size_bytes: u64) -> Result<Attr, Error> {
+        let (attr, mark) = self.set_size_marked(&file.capability, size_bytes)?;
+        file.unsynced.note(mark);
+        Ok(attr)
+    }
+
+    /// The same on the strength of its capability, for who syncs nothing by that open file.
     pub fn set_size(&self, capability: &Capability, size_bytes: u64) -> Result<Attr, Error> {
+        self.set_size_marked(capability, size_bytes).map(|(attr, _)| attr)
+    }
+
+    fn set_size_marked(&self, capability: &Capability, size_bytes: u64) -> Result<(Attr, Mark), Error> {
         let mut request = RequestHeader::with_capability(Op::SetAttr, capability);
         request.flags = flag::AS_OPENED;
         Change { size_bytes: Some(size_bytes), ..Change::default() }.fill(&mut request);
@@ -146,12 +161,12 @@ impl Client {
     }
 
     /// Changes attributes. A spread file does not grow while it is being cut: then that is waited for.
-    fn resize(&self, request: RequestHeader, path: &[u8]) -> Result<Attr, Error> {
+    fn resize(&self, request: RequestHeader, path: &[u8]) -> Result<(Attr, Mark), Error> {
         let mut patience = self.patience();
         loop {
-            match self.for_node(request, path, b"") {
+            match self.for_node_marked(request, path, b"") {
                 Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,
-                outcome => return outcome.map(|node| node.attr),
+                outcome => return outcome.map(|(node, mark)| (node.attr, mark)),
             }
         }
     }
@@ -177,7 +192,7 @@ impl Client {
         }
         let mut reply = vec![0; OPEN_REPLY_LEN_MAX];
         let mut patience = self.patience();
-        let header = loop {
+        let (header, mark) = loop {
             match self.with_paths(request, path, b"", &mut reply) {
                 // A server that has too much to cut says so before it has done anything.
                 Err(Error::Server(Errno::AGAIN)) if how.truncate => patience.pause(Errno::TIMEDOUT)?,
@@ -194,7 +209,15 @@ impl Client {
             rest = layout;
         }
         let layout = Layout::decode(rest).map_err(|_| malformed())?;
-        Ok(OpenFile { capability: fixed.capability, layout, attr: fixed.attr, created: fixed.created != 0, stripes })
+        let (capability, attr, created) = (fixed.capability, fixed.attr, fixed.created != 0);
+        // The volume's server, and those who have the objects.
+        let servers = if stripes.is_some() { 1 + layout.targets.len() } else { 1 };
+        let unsynced = Unsynced::of_servers(servers);
+        if created || how.truncate {
+            self.changed.note(mark);
+            unsynced.note(mark);
+        }
+        Ok(OpenFile { capability, layout, attr, created, stripes, unsynced })
     }
 
     /// Gives back one reference to `ino` as the open file `number` (see [`OpenHow::number`]). Nothing is waited for
@@ -276,7 +299,9 @@ impl Client {
         (request.offset, request.ino2) = (offset, len);
         request.target = file.layout.locate(offset).0.0;
         request.valid = change.mode();
-        self.without_reply(request, b"", b"")
+        let (_, mark) = self.with_paths(request, b"", b"", &mut [])?;
+        file.unsynced.note(mark);
+        Ok(())
     }
 
     /// Where the next data (`what` [`Extent::Data`]) or hole of an open file begins, at `offset` or behind it. ENXIO if
@@ -292,26 +317,65 @@ impl Client {
         let mut request = RequestHeader::with_capability(op, &file.capability);
         request.offset = offset;
         request.target = file.layout.locate(offset).0.0;
-        Ok(self.with_paths(request, b"", b"", &mut [])?.value)
+        Ok(self.with_paths(request, b"", b"", &mut [])?.0.value)
     }
 
-    /// Puts data (and with `data_only` unset all attributes) on stable storage: on one of the file's targets after the
-    /// other.
+    /// Puts data (and with `data_only` unset all attributes) on stable storage. EIO, once, if what was written through this
+    /// open file may have been lost with the host of a server ([`crate::unsynced`]), or with `data_only` unset what this client did to
+    /// names and attributes.
     pub fn sync(&self, file: &OpenFile, data_only: bool) -> Result<(), Error> {
-        if let Some(stripes) = &file.stripes {
-            return self.sync_stripes(file, stripes, data_only);
+        let written = file.unsynced.take();
+        let changed = if data_only { Vec::new() } else { self.changed.take() };
+        let answered = match &file.stripes {
+            Some(stripes) => self.sync_stripes(file, stripes, data_only),
+            None => self.sync_targets(file, data_only),
+        };
+        let (objects, last) = match answered {
+            Ok(answered) => answered,
+            Err(error) => {
+                file.unsynced.put_back(written);
+                self.changed.put_back(changed);
+                return Err(error);
+            }
+        };
+        let (changed, elsewhere) = unsynced::of_those_who(&[last], changed);
+        self.changed.put_back(elsewhere);
+        let is_lost = unsynced::is_any_lost(&written, &objects)
+            || [written, changed].iter().any(|marks| unsynced::is_any_lost(marks, &[last]));
+        if is_lost {
+            let text =
+                "a server's host has failed: what was written before and not synced may be lost, and fsync fails once";
+            (self.conduct().notice)(Notice::Told(text));
+            return Err(Error::Server(Errno::IO));
         }
+        Ok(())
+    }
+
+    /// As [`Self::sync`] of the data of a file whose memory of the server's is mapped: what is stored there nobody notes, so it
+    /// counts as not synced from the mapping's beginning to its end.
+    pub fn sync_mapped(&self, file: &OpenFile) -> Result<(), Error> {
+        let mapped = file.unsynced.look();
+        let outcome = self.sync(file, true);
+        file.unsynced.put_back(mapped);
+        outcome
+    }
+
+    /// One of the file's targets after the other, and what else the server has of it with the last. Under which verifiers that was.
+    fn sync_targets(&self, file: &OpenFile, data_only: bool) -> Result<(Vec<Mark>, Mark), Error> {
         let mut request = RequestHeader::with_capability(Op::Fsync, &file.capability);
         request.flags = if data_only { flag::DATA_ONLY } else { 0 };
         let (last, before) = match file.layout.targets.split_last() {
             Some((last, before)) if file.attr.kind() == FileKind::Regular => (last.0, before),
             _ => (NO_TARGET, &[][..]),
         };
+        let mut marks = Vec::new();
         for target in before {
             let flags = request.flags | flag::CONTINUED;
-            self.without_reply(RequestHeader { target: target.0, flags, ..request }, b"", b"")?;
+            let request = RequestHeader { target: target.0, flags, ..request };
+            marks.push(self.transact_marked(request, [b"", b""], &mut [])?.1);
         }
-        self.without_reply(RequestHeader { target: last, ..request }, b"", b"")
+        let last = self.transact_marked(RequestHeader { target: last, ..request }, [b"", b""], &mut [])?.1;
+        Ok((marks, last))
     }
 
     /// Creates a directory.
@@ -433,14 +497,19 @@ impl Client {
     }
 
     fn for_node(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<Node, Error> {
+        self.for_node_marked(request, path, path2).map(|(node, _)| node)
+    }
+
+    fn for_node_marked(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<(Node, Mark), Error> {
         let mut reply = [0; size_of::<Node>()];
-        let header = self.with_paths(request, path, path2, &mut reply)?;
-        Node::read_from_bytes(&reply[..header.payload_len as usize]).map_err(|_| self.malformed(Ino(request.ino)))
+        let (header, mark) = self.with_paths(request, path, path2, &mut reply)?;
+        let node = Node::read_from_bytes(&reply[..header.payload_len as usize]);
+        node.map(|node| (node, mark)).map_err(|_| self.malformed(Ino(request.ino)))
     }
 
     fn for_bytes(&self, request: RequestHeader, path: &[u8]) -> Result<Vec<u8>, Error> {
         let mut reply = vec![0; REPLY_LEN_MAX];
-        let header = self.with_paths(request, path, b"", &mut reply)?;
+        let (header, _) = self.with_paths(request, path, b"", &mut reply)?;
         reply.truncate(header.payload_len as usize);
         Ok(reply)
     }
@@ -449,14 +518,14 @@ impl Client {
         self.with_paths(request, path, path2, &mut []).map(drop)
     }
 
-    /// Sends a request with names; `reply` receives the payload, whose length is in the header.
+    /// Sends a request with names; `reply` receives the payload, whose length is in the header. Under which verifier it came.
     fn with_paths(
         &self,
         mut request: RequestHeader,
         path: &[u8],
         path2: &[u8],
         reply: &mut [u8],
-    ) -> Result<ReplyHeader, Error> {
+    ) -> Result<(ReplyHeader, Mark), Error> {
         for name in [path, path2] {
             // The kernel counts the terminating NUL in PATH_MAX. Names within a path are the server's to judge.
             if name.len() >= PATH_LEN_MAX {
@@ -465,7 +534,7 @@ impl Client {
         }
         request.path_len = path.len() as u16;
         request.path2_len = path2.len() as u16;
-        self.transact(request, [path, path2], reply)
+        self.transact_marked(request, [path, path2], reply)
     }
 }
 

@@ -9,6 +9,7 @@
 use crate::Error;
 use crate::session::{Session, Taken};
 use crate::transfer::Side;
+use crate::unsynced::Mark;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_transport::channel::Channel;
@@ -46,6 +47,8 @@ pub(crate) struct Moved {
     pub is_unanswered: bool,
     /// What was not there to be read.
     pub missing: Vec<Range<usize>>,
+    /// Under which verifiers servers did what was asked, each once.
+    pub marks: Vec<Mark>,
 }
 
 /// A request that is under way.
@@ -254,6 +257,7 @@ impl<'a> Lane<'a> {
         let Some(&Sent { run: at, within, len, slot }) = self.sent.front() else { return Ok(()) };
         let run = self.runs[at];
         let (start, timeout, manner) = (run.start + within, self.session.timeout(), self.session.manner());
+        let mark = Mark::of(self.line()?);
         let header = match self.line()? {
             Line::Shared(channel) => {
                 let header = channel.wait(slot, timeout, manner).map_err(Broken::Line)?;
@@ -274,6 +278,9 @@ impl<'a> Lane<'a> {
         };
         self.sent.pop_front();
         self.deadline = Some(Deadline::after(timeout));
+        if header.errno == 0 && !moved.marks.contains(&mark) {
+            moved.marks.push(mark);
+        }
         self.take(&header, side, start..start + len, moved);
         Ok(())
     }

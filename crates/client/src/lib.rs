@@ -27,6 +27,7 @@ mod routes;
 mod session;
 mod stripes;
 mod transfer;
+mod unsynced;
 mod xattr;
 
 pub use client::{Client, ClientConfig};
@@ -48,4 +49,5 @@ pub use isonomia_units::Ino;
 pub use lock::{LockHolder, LockKind, LockOwner, LockRange};
 pub use session::Notice;
 pub use stripes::Stripes;
+pub use unsynced::{MARKS_MAX, Unsynced};
 pub use xattr::XattrHow;

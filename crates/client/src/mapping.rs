@@ -2,6 +2,7 @@
 //! a kernel between map memory that the server keeps for them.
 
 use crate::session::Session;
+use crate::unsynced::Mark;
 use crate::{Client, Error, OpenFile};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::mapping::{HAD, LEASE_EVENTS_LEN_MAX, LeaseEvents, STORES};
@@ -80,7 +81,7 @@ impl Client {
         let request = RequestHeader { offset: seen, ino2: most.0, ..RequestHeader::new(Op::AwaitMappings, Ino::ROOT) };
         let mut reply = [0; LEASE_EVENTS_LEN_MAX];
         let session = self.session_at(server)?;
-        let header = session.transact(request, [b"", b""], &mut reply)?;
+        let (header, _) = session.transact(request, [b"", b""], &mut reply)?;
         reply.get(..header.payload_len as usize).and_then(LeaseEvents::decode).ok_or_else(|| session.malformed())
     }
 
@@ -107,6 +108,7 @@ impl Session {
         let mut taken = self.take_line(deadline)?;
         loop {
             let line = taken.line(deadline)?;
+            let mark = Mark::of(line);
             if let Line::Tcp(_) = line {
                 return Err(Error::Argument(Errno::NODEV));
             }
@@ -120,6 +122,9 @@ impl Session {
             match received {
                 Ok((header, of_error, descriptor)) => {
                     self.checked(header, of_error)?;
+                    if stores {
+                        file.unsynced.note(mark);
+                    }
                     return descriptor.ok_or(Error::Argument(Errno::MFILE));
                 }
                 Err(error) => {

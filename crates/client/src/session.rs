@@ -5,14 +5,15 @@
 //! what may safely be repeated is sent again on a new one until the time-out.
 
 mod claim;
+mod kinds;
 mod reach;
 
 use crate::files::OpenFile;
 use crate::held::{HeldLocks, Shared};
 use crate::places::Places;
+use crate::unsynced::Mark;
 use crate::{ClientConfig, Error};
-use isonomia_proto::object::told;
-use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
+use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_transport::channel::Manner;
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::fresh_nonce;
@@ -135,6 +136,8 @@ impl Drop for Taken<'_> {
 }
 
 pub(crate) use claim::claimed;
+pub(crate) use kinds::changes;
+use kinds::{may_repeat, needs_locks};
 
 impl Session {
     /// A session with the server of this number, or with the first that answers at the addresses that were given; from then on
@@ -218,8 +221,14 @@ impl Session {
         }
     }
 
-    /// One request with names and without payload. An errno in the reply is an error here.
-    pub fn transact(&self, request: RequestHeader, names: [&[u8]; 2], reply: &mut [u8]) -> Result<ReplyHeader, Error> {
+    /// One request with names and without payload; under which verifier the reply was given. An errno in the reply is an error
+    /// here.
+    pub fn transact(
+        &self,
+        request: RequestHeader,
+        names: [&[u8]; 2],
+        reply: &mut [u8],
+    ) -> Result<(ReplyHeader, Mark), Error> {
         let outcome = self.transact_if_reached(request, names, reply, self.config.timeout)?;
         outcome.ok_or_else(|| self.timed_out())
     }
@@ -232,7 +241,7 @@ impl Session {
         names: [&[u8]; 2],
         reply: &mut [u8],
         patience: Nanos,
-    ) -> Result<Option<ReplyHeader>, Error> {
+    ) -> Result<Option<(ReplyHeader, Mark)>, Error> {
         let deadline = Deadline::after_about(patience.min(self.config.timeout));
         let mut taken = match self.take_line(deadline) {
             Err(Error::TimedOut { .. }) => return Ok(None),
@@ -246,8 +255,9 @@ impl Session {
             if needs_locks(&request) {
                 self.held.check(Ino(request.ino))?;
             }
+            let mark = Mark::of(line);
             match line.exchange(&request, names, reply, self.config.timeout, self.conduct.manner) {
-                Ok((header, of_error)) => return self.checked(header, of_error).map(Some),
+                Ok((header, of_error)) => return self.checked(header, of_error).map(|header| Some((header, mark))),
                 Err(error) => {
                     taken.hang_up();
                     self.after_loss(error, may_repeat(&request), deadline)?;
@@ -450,61 +460,11 @@ impl Taken<'_> {
     }
 }
 
-/// Whether what the request does is what locks are for. To have cut off what was written and not told of harms nobody.
-fn needs_locks(request: &RequestHeader) -> bool {
-    let op = Op::from_code(request.op);
-    if op == Some(Op::TellSize) && request.valid & told::BEHIND != 0 {
-        return false;
-    }
-    matches!(op, Some(Op::Read | Op::Write | Op::ReserveAppend | Op::Fallocate | Op::TellSize | Op::FindObjects))
-        || op == Some(Op::SetAttr) && request.flags & flag::AS_OPENED != 0
-}
-
-/// Whether sending the request a second time, after the first may have been served, does no harm.
-fn may_repeat(request: &RequestHeader) -> bool {
-    match Op::from_code(request.op) {
-        Some(
-            Op::GetAttr
-            | Op::SetAttr
-            | Op::Release
-            | Op::ReleaseMany
-            | Op::Adopt
-            | Op::Read
-            | Op::Fsync
-            | Op::Readlink
-            | Op::ReadDir
-            | Op::Access
-            | Op::StatFs
-            | Op::PathOf
-            | Op::Delegate
-            | Op::MapFile
-            | Op::Lock
-            | Op::TakeMapping
-            | Op::GiveMapping
-            | Op::AwaitMappings
-            | Op::HandOver
-            | Op::GetXattr
-            | Op::ListXattrs
-            | Op::Fallocate
-            | Op::SeekData
-            | Op::SeekHole
-            | Op::FindObjects
-            | Op::TellSize
-            | Op::Phase,
-        ) => true,
-        Some(Op::Write) => request.flags & flag::APPEND == 0,
-        // Sent twice, an open that creates a file without a name makes two of them, and the first would stay until this process
-        // ends, for nobody knows of it.
-        Some(Op::Open) => request.flags & (flag::EXCLUSIVE | flag::UNNAMED) == 0,
-        Some(Op::SetXattr) => request.flags & (flag::NO_REPLACE | flag::MUST_REPLACE) == 0,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Claims, Client};
+    use isonomia_proto::request::Op;
 
     fn config(timeout: Nanos) -> ClientConfig {
         let addresses = vec!["unix:/nonexistent/isonomia.sock".parse().unwrap()];
@@ -515,19 +475,6 @@ mod tests {
         let config = config(Nanos::from_millis(50));
         let conduct = Conduct::default();
         Session::new(Arc::new(Places::new(&config.addresses)), None, Arc::new(config), (conduct, Arc::default()))
-    }
-
-    #[test]
-    fn what_creates_or_removes_names_is_not_repeated() {
-        let repeat = |op, flags| may_repeat(&RequestHeader { flags, ..RequestHeader::new(op, Ino::ROOT) });
-        assert!(repeat(Op::Read, 0) && repeat(Op::Write, 0) && repeat(Op::Write, flag::WRITE_BACK));
-        assert!(!repeat(Op::Write, flag::APPEND));
-        assert!(repeat(Op::Open, flag::CREATE) && !repeat(Op::Open, flag::CREATE | flag::EXCLUSIVE));
-        assert!(repeat(Op::Fallocate, 0) && !repeat(Op::Open, flag::UNNAMED));
-        for op in [Op::Mkdir, Op::Rmdir, Op::Unlink, Op::Rename, Op::Link, Op::Symlink, Op::Mknod, Op::ReserveAppend] {
-            assert!(!repeat(op, 0), "{op:?}");
-        }
-        assert!(repeat(Op::SetXattr, 0) && !repeat(Op::SetXattr, flag::NO_REPLACE) && !repeat(Op::RemoveXattr, 0));
     }
 
     #[test]

@@ -30,6 +30,7 @@
 mod known;
 mod patience;
 mod seek;
+mod sync;
 
 use crate::files::OpenFile;
 use crate::lanes::{self, Moved, Run};
@@ -38,7 +39,7 @@ use crate::transfer::{Purpose, Side};
 use crate::{Client, Error};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::object::{FileEnd, FileObjects, server_of, told};
-use isonomia_proto::request::{NO_TARGET, Op, ReplyHeader, RequestHeader, flag};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::SpaceChange;
 use isonomia_transport::monotonic_now;
 use isonomia_units::{Ino, Nanos, TargetId};
@@ -97,9 +98,10 @@ impl Client {
     }
 
     /// Asks the server of the volume what is answered with the end of the file.
-    fn end_after(&self, request: RequestHeader) -> Result<(ReplyHeader, FileEnd), Error> {
+    fn end_after(&self, file: &OpenFile, request: RequestHeader) -> Result<(ReplyHeader, FileEnd), Error> {
         let mut reply = [0; size_of::<FileEnd>()];
-        let header = self.transact(request, [b"", b""], &mut reply)?;
+        let (header, mark) = self.transact_marked(request, [b"", b""], &mut reply)?;
+        file.unsynced.note(mark);
         let is_whole = header.payload_len as usize == reply.len();
         let end = FileEnd::read_from_bytes(&reply).ok().filter(|_| is_whole);
         end.map(|end| (header, end)).ok_or_else(|| self.malformed(Ino(request.ino)))
@@ -138,8 +140,12 @@ impl Client {
         Ok(Run { start: 0, len: 0, request: RequestHeader::of_object(op, &capability), server })
     }
 
-    fn exchange(&self, runs: Vec<Run>, side: &mut Side<'_>) -> Result<Moved, Error> {
-        lanes::exchange(runs, |server| self.session_with(server), side)
+    fn exchange(&self, file: &OpenFile, runs: Vec<Run>, side: &mut Side<'_>) -> Result<Moved, Error> {
+        let moved = lanes::exchange(runs, |server| self.session_with(server), side)?;
+        if let Side::Write(..) = side {
+            moved.marks.iter().for_each(|mark| file.unsynced.note(*mark));
+        }
+        Ok(moved)
     }
 
     pub(crate) fn write_stripes(
@@ -195,7 +201,7 @@ impl Client {
         // Where that cannot be said now it is said before the next write, when the file is closed ([`Client::close`]), or by
         // the end of this process.
         let is_away = self.session_of(Ino(file.capability.ino)).is_ok_and(Session::is_away);
-        let is_told = !is_away && self.end_after(request).is_ok();
+        let is_told = !is_away && self.end_after(file, request).is_ok();
         stripes.owes_cut.store(!is_told, Ordering::Relaxed);
     }
 
@@ -223,7 +229,7 @@ impl Client {
             let mut runs = self.runs(Op::Write, &file.layout, &known, from, rest.len())?;
             runs.iter_mut().for_each(|run| run.request.ino2 = cuts.saturating_add(1));
             *is_loose |= offset + data.len() as u64 > known.objects.end.size_bytes;
-            let moved = self.exchange(runs, &mut Side::Write(rest, Purpose::Plain))?;
+            let moved = self.exchange(file, runs, &mut Side::Write(rest, Purpose::Plain))?;
             is_unanswered |= moved.is_unanswered;
             untold_to = untold_to.max(kept + moved.furthest);
             if moved.is_stale() {
@@ -311,7 +317,7 @@ impl Client {
             ..RequestHeader::with_capability(Op::TellSize, &file.capability)
         };
         loop {
-            let (header, end_now) = self.end_after(request)?;
+            let (header, end_now) = self.end_after(file, request)?;
             stripes.learn_end(end_now, if header.value == told::TAKEN { now } else { Nanos::ZERO });
             match header.value {
                 told::AGAIN => patience.pause(Errno::TIMEDOUT)?,
@@ -368,7 +374,7 @@ impl Client {
                 return Ok(0);
             }
             let runs = self.runs(Op::Read, &file.layout, &known, offset, len)?;
-            let moved = self.exchange(runs, &mut Side::Read(&mut part[..len]))?;
+            let moved = self.exchange(file, runs, &mut Side::Read(&mut part[..len]))?;
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;
@@ -403,7 +409,7 @@ impl Client {
         request.len = data.len() as u32;
         request.target = file.layout.locate(0).0.0;
         loop {
-            let appended = self.end_after(request).and_then(|(header, end)| {
+            let appended = self.end_after(file, request).and_then(|(header, end)| {
                 stripes.learn_end(end, monotonic_now());
                 let place = Place::Reserved(end.cuts);
                 Ok((header.value, self.write_stripes(file, stripes, header.value, data, place)?))
@@ -412,28 +418,6 @@ impl Client {
                 Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,
                 appended => return appended,
             }
-        }
-    }
-
-    /// Puts all objects on stable storage, and then what the server of the volume has.
-    pub(crate) fn sync_stripes(&self, file: &OpenFile, stripes: &Stripes, data_only: bool) -> Result<(), Error> {
-        let mut patience = self.patience();
-        let mut known = self.known(file, stripes)?;
-        loop {
-            let each = 0..file.layout.targets.len();
-            let runs = each.map(|index| self.run(Op::Fsync, &file.layout, &known, index));
-            let moved = self.exchange(runs.collect::<Result<_, _>>()?, &mut Side::Read(&mut []))?;
-            if moved.is_stale() {
-                known = self.renewed(file, stripes, &mut patience)?;
-                continue;
-            }
-            if let Some((_, error)) = moved.failed {
-                return Err(error);
-            }
-            let mut request = RequestHeader::with_capability(Op::Fsync, &file.capability);
-            request.flags = if data_only { flag::DATA_ONLY } else { 0 };
-            request.target = NO_TARGET;
-            return self.transact(request, [b"", b""], &mut []).map(drop);
         }
     }
 
@@ -462,7 +446,7 @@ impl Client {
             if runs.is_empty() {
                 return Err(Error::Argument(Errno::INVAL));
             }
-            let moved = self.exchange(runs, &mut Side::Write(&[], Purpose::Plain))?;
+            let moved = self.exchange(file, runs, &mut Side::Write(&[], Purpose::Plain))?;
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;

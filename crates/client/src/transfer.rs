@@ -5,6 +5,7 @@
 use crate::files::OpenFile;
 use crate::session::Session;
 use crate::stripes::Place;
+use crate::unsynced::Mark;
 use crate::{Client, Error};
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
@@ -123,7 +124,8 @@ impl Client {
         let request = piece(file, &Side::Write(data, Purpose::Append), 0, 0, data.len(), true);
         // A write has no names, so its payload goes where they would.
         let mut reply = [0; size_of::<u64>()];
-        let header = self.transact(request, [data, b""], &mut reply)?;
+        let (header, mark) = self.transact_marked(request, [data, b""], &mut reply)?;
+        file.unsynced.note(mark);
         Ok((header.value, reply.first_chunk().map_or(0, |len| u64::from_le_bytes(*len) as usize)))
     }
 
@@ -165,6 +167,7 @@ impl Session {
             let deadline = Deadline::after_about(timeout);
             let line = taken.line(deadline)?;
             self.check_locks(file)?;
+            let mark = Mark::of(line);
             let progress = match line {
                 Line::Shared(channel) => pipeline(channel, file, offset, side, done..total, (timeout, self.manner())),
                 Line::Tcp(stream) => {
@@ -175,6 +178,9 @@ impl Session {
             done += progress.bytes;
             if progress.bytes > 0 {
                 self.note_answer();
+                if let Side::Write(..) = side {
+                    file.unsynced.note(mark);
+                }
             }
             match progress.end {
                 End::Complete => return Ok(done),

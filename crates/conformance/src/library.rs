@@ -183,7 +183,7 @@ impl Library {
             Operation::Resize { slot, size } => {
                 let open = self.slot(*slot)?;
                 require(open.write, Errno::INVAL)?;
-                client.set_size(&open.file.capability, *size)?;
+                client.truncate(&open.file, *size)?;
             }
             Operation::Truncate { path, size } => {
                 self.change(path, &Change { size_bytes: Some(*size), ..Change::default() })?;

@@ -75,9 +75,9 @@ impl MountedFiles {
     }
 
     fn keep(&self, file: OpenFile, client: Arc<Client>) -> FileHandle {
-        let handle = Handle::new(file, client);
+        let mut handle = Handle::new(file, client);
         if handle.may_write_pages() {
-            self.mappings.opened(&handle);
+            self.mappings.opened(&mut handle);
         }
         self.handles.add(handle)
     }

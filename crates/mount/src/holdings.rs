@@ -4,7 +4,7 @@
 //! [`crate::mapping`].
 
 use crate::lease::Lease;
-use isonomia_client::Capability;
+use isonomia_client::{Capability, Unsynced};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
@@ -32,6 +32,8 @@ pub struct File<F> {
     pub writers: usize,
     /// What it was opened with.
     pub capability: Capability,
+    /// Where all these open files note what was written and not synced: the kernel writes pages back through any of them.
+    pub unsynced: Unsynced,
     /// The number of the session that has the mapping, while it is here. LeaseEvents of another may be on its way.
     pub session: u64,
     /// It is to be given back, and among `recalled` from when it is here until that begins.
@@ -60,16 +62,19 @@ impl<F> Default for Table<F> {
 
 impl<F> Table<F> {
     /// A file was opened for reading and writing.
-    pub fn opened(&mut self, capability: &Capability) {
+    pub fn opened(&mut self, capability: &Capability, unsynced: &Unsynced) -> Unsynced {
         let new = || File {
             lease: Lease::default(),
             writers: 0,
             capability: *capability,
+            unsynced: unsynced.clone(),
             session: 0,
             is_recalled: false,
             validity: Validity::Known,
         };
-        self.files.entry(capability.ino).or_insert_with(new).writers += 1;
+        let file = self.files.entry(capability.ino).or_insert_with(new);
+        file.writers += 1;
+        file.unsynced.clone()
     }
 
     /// A file that was [`Self::opened`] is closed; whether its mapping is to be given back.
@@ -154,7 +159,7 @@ mod tests {
     /// A table with one file, whose mapping is neither here nor asked for.
     fn table() -> Table<()> {
         let mut table = Table::default();
-        table.opened(&Capability { ino: 7, ..Capability::default() });
+        table.opened(&Capability { ino: 7, ..Capability::default() }, &Unsynced::default());
         table
     }
 

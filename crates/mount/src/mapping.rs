@@ -15,7 +15,7 @@ use crate::holdings::{File, Table, Validity};
 use crate::lease::{BLOCK_LEN, Blocks, Next};
 use crate::sessions::{Sessions, errno};
 use fuser::{INodeNo, Notifier, ReplyData};
-use isonomia_client::{Capability, Client, Error, Ino, LeaseEvents};
+use isonomia_client::{Capability, Client, Error, Ino, LeaseEvents, OpenFile, Unsynced};
 use isonomia_units::{Nanos, ServerId};
 use rustix::io::Errno;
 use std::io;
@@ -103,9 +103,9 @@ impl ServerMappings {
         Ok(())
     }
 
-    /// A file of the server was opened for reading and writing.
-    pub fn opened(&self, capability: &Capability) {
-        self.shared.table().opened(capability);
+    /// A file of the server was opened for reading and writing. Where it is to note what was written and not synced.
+    pub fn opened(&self, file: &OpenFile) -> Unsynced {
+        self.shared.table().opened(&file.capability, &file.unsynced)
     }
 
     /// A file that was [`Self::opened`] is closed: with the last, the mapping goes.

@@ -41,10 +41,13 @@ impl Mappings {
     }
 
     /// A file was opened for reading and writing.
-    pub fn opened(&self, handle: &Handle) {
-        let capability = &handle.file.capability;
-        match self.of(capability.ino).map_or_else(|| self.begin(handle), Ok) {
-            Ok(mappings) => mappings.opened(capability),
+    pub fn opened(&self, handle: &mut Handle) {
+        let mappings = self.of(handle.file.capability.ino);
+        match mappings.map_or_else(|| self.begin(handle), Ok) {
+            Ok(mappings) => {
+                let unsynced = mappings.opened(&handle.file);
+                handle.file.unsynced.join(unsynced);
+            }
             // What programs store to mapped memory of it will be refused.
             Err(error) => tracing::error!(%error, "no thread listens to a server: its files cannot be mapped to write"),
         }

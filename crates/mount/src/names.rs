@@ -35,7 +35,7 @@ impl MountedFiles {
         let client = self.permitted(request)?;
         let mut change = *change;
         if let (Some(size), Some(handle)) = (change.size_bytes, handle) {
-            let attr = client.set_size(&self.handles.get(handle)?.file.capability, size).map_err(|e| errno(&e))?;
+            let attr = client.truncate(&self.handles.get(handle)?.file, size).map_err(|e| errno(&e))?;
             change.size_bytes = None;
             if change == Change::default() {
                 return Ok(attr);

@@ -112,7 +112,9 @@ pub fn unlock_after_fork() {
 
 impl Description {
     /// A description of `file`, to which `holder` has a reference, if anybody.
-    pub fn publish(file: OpenFile, mapping: Mapping, holder: Option<&'static Client>) -> FileRef {
+    pub fn publish(mut file: OpenFile, mapping: Mapping, holder: Option<&'static Client>) -> FileRef {
+        // What one process writes another one may sync.
+        file.unsynced.join(mapping.unsynced());
         let reused = FREE.lock_soon().and_then(|mut free| free.pop());
         let description = reused.unwrap_or_else(|| {
             Box::leak(Box::new(Self {

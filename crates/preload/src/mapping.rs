@@ -16,7 +16,7 @@ use crate::foreign::Opaque;
 use crate::hook::{self, fail, returned};
 use crate::serve::{by_fd, refusal};
 use crate::spin::Spin;
-use isonomia_client::{Client, Error, FileKind, OpenFile};
+use isonomia_client::{Client, Error, FileKind, OpenFile, Unsynced};
 use libc::{off64_t, size_t};
 use rustix::fd::AsRawFd;
 use rustix::io::Errno;
@@ -105,14 +105,20 @@ fn map(client: &Client, held: &FileRef, wanted: Wanted, real: impl Fn(Wanted) ->
     }
     // The directory of the host's memory may be one that nothing is executed from.
     let is_program = protection & libc::PROT_EXEC != 0 && !stores;
-    let mapped = if is_program { Err(refusal(Errno::NODEV)) } else { map_memory(client, file, wanted, stores, &real) };
+    let backed = OpenFile { unsynced: Unsynced::default(), ..file.clone() };
+    let mapped =
+        if is_program { Err(refusal(Errno::NODEV)) } else { map_memory(client, &backed, wanted, stores, &real) };
     let may_copy = |error: &Error| {
         // A program that may write, and on whose host there is memory for the file but not enough, would read what is old.
         !stores && (access == libc::O_RDONLY || error.errno() == Errno::NODEV)
     };
     let (memory, what) = match mapped {
         Err(error) if may_copy(&error) => (map_copy(client, file, wanted, real)?, What::Copy),
-        mapped => (mapped?, What::Memory(Arc::new(file.clone()), offset as u64)),
+        mapped => {
+            // An `fsync` of the file is for what is stored as well.
+            file.unsynced.note_all(&backed.unsynced);
+            (mapped?, What::Memory(Arc::new(backed), offset as u64))
+        }
     };
     remember(Area { start: memory.0 as usize, end: end_of(memory.0 as usize, len), what });
     Ok(memory)
@@ -299,7 +305,7 @@ pub fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
             files.push(file);
         }
     }
-    returned(files.iter().try_for_each(|file| connection::client()?.sync(file, true)).map(|()| 0))
+    returned(files.iter().try_for_each(|file| connection::client()?.sync_mapped(file)).map(|()| 0))
 }
 
 impl hook::Failure for Opaque {

@@ -14,7 +14,7 @@
 
 use crate::position::PositionLock;
 use crate::recycle::{self, Spare, Twin};
-use isonomia_client::{Attr, Capability, Layout, LockKind, OpenFile, Stripes};
+use isonomia_client::{Attr, Capability, Layout, LockKind, MARKS_MAX, OpenFile, Stripes, Unsynced};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::{DupFlags, Errno};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -29,7 +29,7 @@ const FILE_NAME: &CStr = c"isonomia-file";
 /// How `/proc/self/fd/N` shows them.
 const FILE_LINK: &[u8] = b"/memfd:isonomia-file";
 /// Says what the page is and which form it has.
-const MAGIC: u64 = u64::from_le_bytes(*b"isofile5");
+const MAGIC: u64 = u64::from_le_bytes(*b"isofile6");
 const PAGE_LEN: usize = 4096;
 /// Bytes of the longest layout on the wire.
 const LAYOUT_LEN_MAX: usize = Layout::encoded_len(Layout::TARGETS_MAX);
@@ -65,6 +65,8 @@ pub struct Page {
     others: [Other; OTHERS_MAX],
     /// How many others there ever were.
     others_count: AtomicU32,
+    /// What was written and has not been put on stable storage, whichever process wrote it.
+    unsynced: [AtomicU64; MARKS_MAX],
 }
 
 /// What differs between the capability of the opener and that of another user.
@@ -77,18 +79,34 @@ struct Other {
 const _: () = assert!(size_of::<Page>() <= PAGE_LEN);
 
 /// This process's mapping of a [`Page`].
-pub struct Mapping {
+pub struct Mapping(Arc<Mapped>);
+
+/// See [`Mapping`]: there as long as anything is kept in the page ([`Mapping::unsynced`]).
+struct Mapped {
     page: NonNull<Page>,
     /// A second descriptor, with which the page can be used again if no other process ever held it: see [`recycle`].
     twin: Option<Twin>,
 }
 
 // SAFETY: the page's changing parts are atomics.
-unsafe impl Send for Mapping {}
+unsafe impl Send for Mapped {}
 // SAFETY: as above.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for Mapped {}
 
-impl Drop for Mapping {
+impl Mapped {
+    fn page(&self) -> &Page {
+        // SAFETY: mapped until drop.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl AsRef<[AtomicU64]> for Mapped {
+    fn as_ref(&self) -> &[AtomicU64] {
+        &self.page().unsynced
+    }
+}
+
+impl Drop for Mapped {
     fn drop(&mut self) {
         let spare = self.twin.take().filter(Twin::is_unshared).map(|twin| Spare { page: self.page, twin });
         let is_kept = spare.is_some_and(|spare| recycle::keep(spare).is_none());
@@ -103,14 +121,18 @@ impl Drop for Mapping {
 /// In the child of a fork: lets go of what is the parent's to use again.
 pub fn forget_spares() {
     for Spare { page, .. } in recycle::forget_spares() {
-        drop(Mapping { page, twin: None });
+        drop(Mapped { page, twin: None });
     }
 }
 
 impl Mapping {
     fn page(&self) -> &Page {
-        // SAFETY: mapped until drop.
-        unsafe { self.page.as_ref() }
+        self.0.page()
+    }
+
+    /// Where what was written and has not been put on stable storage is noted for all who have the open file.
+    pub fn unsynced(&self) -> Unsynced {
+        Unsynced::at(self.0.clone())
     }
 
     /// The number of the open file.
@@ -204,7 +226,7 @@ impl Mapping {
         let capability = self.capability_of(rustix::process::geteuid().as_raw()).unwrap_or(page.capability);
         // What else is known of its stripes its server tells again.
         let stripes = Some(page.targets_per_server).filter(|count| *count > 0).map(Stripes::new).map(Arc::new);
-        Ok(OpenFile { capability, layout, attr, created: false, stripes })
+        Ok(OpenFile { capability, layout, attr, created: false, stripes, unsynced: self.unsynced() })
     }
 }
 
@@ -212,17 +234,17 @@ impl Mapping {
 pub fn create(file: &OpenFile, number: u64, flags: u32, close_on_exec: bool) -> Result<(RawFd, Mapping), Errno> {
     if let Some(Spare { page, twin }) = recycle::take() {
         fill(page, number, file, flags);
-        let mapping = Mapping { page, twin: Some(twin) };
-        let twin = mapping.twin.as_ref().map(Twin::descriptor).ok_or(Errno::BADF)?;
+        let mapped = Mapped { page, twin: Some(twin) };
+        let twin = mapped.twin.as_ref().map(Twin::descriptor).ok_or(Errno::BADF)?;
         let fd = if close_on_exec { rustix::io::fcntl_dupfd_cloexec(twin, 0) } else { rustix::io::dup(twin) };
-        return Ok((fd?.into_raw_fd(), mapping));
+        return Ok((fd?.into_raw_fd(), Mapping(Arc::new(mapped))));
     }
     let memory = Memory::create(FILE_NAME, PAGE_LEN)?;
-    let mut mapping = map(memory.fd())?;
-    fill(mapping.page, number, file, flags);
+    let mut mapped = map(memory.fd())?;
+    fill(mapped.page, number, file, flags);
     let (fd, named) = memory.into_placeholder(close_on_exec)?;
-    mapping.twin = Twin::keep(named);
-    Ok((fd, mapping))
+    mapped.twin = Twin::keep(named);
+    Ok((fd, Mapping(Arc::new(mapped))))
 }
 
 /// Writes what `file` is into its page, which nobody else knows yet.
@@ -244,6 +266,7 @@ fn fill(page: NonNull<Page>, number: u64, file: &OpenFile, flags: u32) {
         (*page).whole = AtomicU32::new(0);
         (*page).others = [const { Other { mac: AtomicU64::new(0), holder: AtomicU32::new(NOBODY) } }; OTHERS_MAX];
         (*page).others_count = AtomicU32::new(0);
+        (*page).unsynced = [const { AtomicU64::new(0) }; MARKS_MAX];
         (*page).targets_per_server = file.stripes.as_ref().map_or(0, |stripes| stripes.targets_per_server());
         (*page).layout_len = layout.len() as u32;
         (&mut (*page).layout)[..layout.len()].copy_from_slice(&layout);
@@ -259,7 +282,7 @@ pub fn adopt(fd: RawFd) -> Option<(OpenFile, Mapping)> {
     if rustix::fs::fstat(memory.fd()).ok()?.st_size != PAGE_LEN as i64 {
         return None;
     }
-    let mapping = map(memory.fd()).ok()?;
+    let mapping = Mapping(Arc::new(map(memory.fd()).ok()?));
     if mapping.page().magic != MAGIC {
         return None;
     }
@@ -275,11 +298,11 @@ pub fn is_link_to(fd: RawFd, link: &[u8]) -> bool {
     }
 }
 
-fn map(memory: BorrowedFd) -> Result<Mapping, Errno> {
+fn map(memory: BorrowedFd) -> Result<Mapped, Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
     let address = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_LEN, access, MapFlags::SHARED, memory, 0) }?;
-    NonNull::new(address.cast()).map(|page| Mapping { page, twin: None }).ok_or(Errno::NOMEM)
+    NonNull::new(address.cast()).map(|page| Mapped { page, twin: None }).ok_or(Errno::NOMEM)
 }
 
 /// A descriptor of this library's own, closed by a direct system call and not through the hook of `close`.
@@ -404,6 +427,7 @@ mod tests {
             attr: Attr { ino: 42, mode: 0o100_644, ..Attr::default() },
             created: true,
             stripes: Some(Arc::new(Stripes::new(16))),
+            unsynced: Unsynced::default(),
         }
     }
 
@@ -451,7 +475,7 @@ mod tests {
         let close = |fd: RawFd, mapping: Mapping| {
             // SAFETY: `create` gave the descriptor to this test.
             unsafe { rustix::io::close(fd) };
-            let page = mapping.page;
+            let page = mapping.0.page;
             drop(mapping);
             page
         };
@@ -468,7 +492,7 @@ mod tests {
         assert_eq!(second.flags().load(Ordering::Relaxed), 1);
         assert_eq!(adopt(fd).unwrap().0.attr.mode, 0o100_600);
         recycle::begin_generation();
-        assert!(second.twin.as_ref().is_none_or(|twin| !twin.is_unshared()));
+        assert!(second.0.twin.as_ref().is_none_or(|twin| !twin.is_unshared()));
         close(fd, second);
     }
 

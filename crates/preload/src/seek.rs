@@ -59,7 +59,7 @@ fn truncate_fd(client: &Client, held: &FileRef, size: off64_t) -> Result<c_int, 
     match (held.flags() & libc::O_PATH != 0, file.capability.access & access::WRITE != 0) {
         (true, _) => Err(refusal(Errno::BADF)),
         (false, false) => Err(refusal(Errno::INVAL)),
-        (false, true) => client.set_size(&file.capability, size).map(|_| 0),
+        (false, true) => client.truncate(file, size).map(|_| 0),
     }
 }
 
@@ -86,7 +86,7 @@ fn make_room(client: &Client, held: &FileRef, offset: off64_t, len: off64_t) -> 
     }
     let end = offset as u64 + len as u64;
     if client.get_attr(held.capability()?, b"", false)?.size_bytes < end {
-        client.set_size(&held.file()?.capability, end)?;
+        client.truncate(held.file()?, end)?;
     }
     Ok(())
 }

@@ -207,7 +207,7 @@ fn each_locked_file_once(visit: impl Fn(&FileRef)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isonomia_client::{Attr, Layout, OpenFile};
+    use isonomia_client::{Attr, Layout, OpenFile, Unsynced};
     use isonomia_units::TargetId;
     use std::sync::atomic::AtomicBool;
 
@@ -218,6 +218,7 @@ mod tests {
             attr: Attr::default(),
             created: false,
             stripes: None,
+            unsynced: Unsynced::default(),
         };
         let (fd, mapping) = crate::placeholder::create(&file, crate::number::fresh().unwrap(), 0, true).unwrap();
         // SAFETY: the descriptor was made for this test.

@@ -292,7 +292,13 @@ pub struct Welcome {
     /// The number of the session that the connection is one of, not 0; 0 for an operator's. Where a client's connections have
     /// another number than before, the server has nothing any more of what the client held.
     pub session: u64,
+    /// The server's *verifier*, 1 to [`VERIFIER_MAX`], as in NFS: another one than before if what it acknowledged, and had not yet
+    /// put on stable storage, may have been lost since.
+    pub verifier: u64,
 }
+
+/// The highest verifier: with the number of its server it fits 64 bits.
+pub const VERIFIER_MAX: u64 = (1 << 48) - 1;
 
 /// The server's answer to a hello.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

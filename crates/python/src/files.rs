@@ -196,7 +196,7 @@ impl File {
     }
 
     fn truncate(&self, py: Python<'_>, size_bytes: u64) -> PyResult<()> {
-        py.detach(|| self.client.set_size(&self.file.capability, size_bytes)).map(drop).map_err(|error| refuse(&error))
+        py.detach(|| self.client.truncate(&self.file, size_bytes)).map(drop).map_err(|error| refuse(&error))
     }
 
     fn stat(&self, py: Python<'_>) -> PyResult<Stat> {

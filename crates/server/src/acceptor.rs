@@ -438,6 +438,7 @@ impl Acceptor {
             job: admission.job.name.to_string(),
             payload_len_max: payload_len_max as u32,
             integrity,
+            verifier: self.core.store.verifier(),
         };
         let (welcome, seals) = match responder.map(|responder| responder.finish(&setup::body(&welcome))) {
             None => (setup::encode(&Answer::Welcome(welcome)), None),

@@ -215,3 +215,18 @@ fn time_of(core: &Core, bytes: u64) -> Nanos {
     let part = bytes.div_ceil(core.data_targets().max(1) as u64);
     targets.map(|target| target.time_for(Bytes(part))).max().unwrap_or(Nanos::ZERO)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_node_has_a_greater_number_although_the_clock_steps_back() {
+        let phases = Phases::default();
+        // When the first node was made the clock was far ahead.
+        phases.process.set(u64::MAX / 2).unwrap();
+        let spec = "exclusive".parse().unwrap();
+        let number = || phases.begin(&spec, None).unwrap().lock().report(clock::now()).instance;
+        assert_eq!([number(), number(), number()], [0, 1, 2].map(|count| u64::MAX / 2 + count));
+    }
+}

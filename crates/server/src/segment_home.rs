@@ -11,6 +11,7 @@ use isonomia_store::{fill_random, write_durably};
 use isonomia_units::Ino;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,14 +100,22 @@ impl Place {
         is_one.then(|| format!("{}{number}", self.stem).into())
     }
 
-    /// Makes the directory under the name that is kept, or under another one.
+    /// Makes the directory under the name that is kept, or under another one where that is taken. Any other trouble another name
+    /// would have as well, and each costs a sync.
     fn make(&self) -> Option<(Arc<OwnedFd>, PathBuf)> {
-        let make = |path: PathBuf| {
-            rustix::fs::mkdir(&path, Mode::RWXU).ok()?;
-            own(&path)
-        };
-        let made = self.kept().and_then(make);
-        made.or_else(|| (0..TRIES).find_map(|_| make(self.draw()?)))
+        let mut kept = self.kept();
+        for _ in 0..=TRIES {
+            let path = kept.take().or_else(|| self.draw())?;
+            match rustix::fs::mkdir(&path, Mode::RWXU) {
+                Ok(()) => return own(&path),
+                Err(Errno::EXIST) => {}
+                Err(errno) => {
+                    tracing::warn!(path = %path.display(), %errno, "there is no place for the memory of mapped files");
+                    return None;
+                }
+            }
+        }
+        None
     }
 
     /// Another name, which is kept from now on.
@@ -161,7 +170,6 @@ pub fn names_in(dir: &OwnedFd) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::io::Errno;
 
     #[test]
     fn names_tell_inodes_and_nothing_else_is_a_name() {
@@ -169,6 +177,21 @@ mod tests {
         for other in ["", ".", "15a.3f0c29d1", "000000000000015A.3f0c29d1", "000000000000015a.3f0c29d1.0", "x.y"] {
             assert_eq!(parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn another_name_is_drawn_only_where_one_is_taken() {
+        let (metadata, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let gone = memory.path().join("gone");
+        let place = Place { metadata: metadata.path().to_owned(), stem: format!("{}/mapped-", gone.display()) };
+        assert!(place.make().is_none());
+        let kept = place.kept().unwrap();
+        assert!(place.make().is_none());
+        assert_eq!(place.kept().unwrap(), kept, "another name would do no better");
+        std::fs::create_dir_all(&kept).unwrap();
+        let (_, made) = place.make().unwrap();
+        assert_ne!(made, kept);
+        assert_eq!(place.kept().unwrap(), made);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::execute::{Outcome, Tried};
 use crate::jobs::Served as Account;
 use crate::prices::Prices;
 use crate::read_ahead::Piece;
-use crate::stream::{Arrival, Head, Moved, Stalled, StreamState};
+use crate::stalls::SMALL_LEN;
+use crate::stream::{Arrival, Head, KEPT_BESIDE, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
 use crate::write_back::{Chunk, Paid};
 use crate::{charge, clock, execute, mapping};
@@ -173,6 +174,8 @@ impl Core {
             drop(guard);
             self.give_up_stalled(connection.permit.uid(), stalled);
         } else {
+            // Its request has taken what it now holds, and nothing before it gives that back: who closes it waits for the guard.
+            debug_assert!(stalled.kept_bytes() <= SMALL_LEN + KEPT_BESIDE || connection.permit.has_for_stall());
             *guard = stalled;
         }
     }

@@ -69,7 +69,19 @@ pub struct Stalled {
     pub since: Nanos,
 }
 
+/// Bytes of a reply besides its payload at most: its header, and tags.
+pub const KEPT_BESIDE: usize = 1 << 10;
+
 impl StreamState {
+    /// Bytes that are kept for a client who stalls.
+    pub fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Payload(stalled) => stalled.pending.header.len as usize,
+            Self::Reply { rest, .. } => rest.len(),
+            Self::Head(_) | Self::Queued | Self::Waiting(_) => 0,
+        }
+    }
+
     /// Since when this waits for the client in the middle of something; nothing between two requests. Of a payload or a
     /// reply it is when something last moved. A head is so short that all of it has to come at once.
     pub fn waits_since(&self) -> Option<Nanos> {

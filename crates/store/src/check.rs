@@ -17,6 +17,7 @@
 //!
 //! Memory: about 70 bytes for each inode, and what it takes to hold what is repaired.
 
+mod apart;
 mod lost;
 mod objects;
 mod premises;
@@ -25,10 +26,12 @@ use crate::database::{self, Change, Database, Entry};
 use crate::directory::entry_key;
 use crate::emergency_space::EmergencySpace;
 use crate::object::Targets;
+use crate::owner::database_dir;
 use crate::premises::Premises;
 use crate::record::{Body, Record};
 use crate::witness::Witness;
 use crate::{OpenError, StoreConfig, StoreError, directories, root_of};
+use apart::Apart;
 use isonomia_proto::fs::FileKind;
 use isonomia_units::{Ino, VolumeId};
 use siphasher::sip::SipHasher13;
@@ -121,10 +124,22 @@ impl Check<'_> {
         let config = &StoreConfig { server: found.server, ..config.clone() };
         let premises = Premises::enter_existing(config)?;
         let witness = Witness::open(&config.dir, &config.targets, false, &premises.secret.capability)?;
-        database::check(config, &witness, false)?;
-        let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
+        let own = database_dir(&config.dir);
+        // Without a database there is nothing to copy, and the check says so.
+        let apart = if self.repair || !own.is_dir() { None } else { Some(Apart::of(&own)?) };
+        let database = apart.as_ref().map_or(&*own, Apart::dir);
+        // What is wrong is so of the store's own.
+        let named = |error| match (error, &apart) {
+            (OpenError::Damaged { path, what }, Some(apart)) => {
+                OpenError::Damaged { path: apart.named(path, &own), what }
+            }
+            (error, _) => error,
+        };
+        database::check_used(database, config, &witness).map_err(named)?;
+        let space = if self.repair { EmergencySpace::open } else { EmergencySpace::beside };
+        let space = Arc::new(space(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
-        let db = Database::open(config, space, witness)?;
+        let db = Database::open_in(database, config, space, witness).map_err(named)?;
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
         let repair = self.repair;
         let mut checker = Checker {

@@ -13,6 +13,7 @@
 //! | `numbers` | `loose` | empty, and there since the first unclean stop, or spread file that came with a volume: `spread` |
 //! | `numbers` | `start` | text that tells the start of the host at which the store was last opened from others: [`crate::recovery`] |
 //! | `numbers` | `synced` | number of the last sync (8, little-endian), and its seal (8): [`crate::witness`] |
+//! | `numbers` | `verifier` | number (8, little-endian) that is another one after each stop with which something may have been lost: `stop` |
 //! | `unsettled` | inode (8), or place of a detached object (16) | empty: checksums of the objects may be older than the objects ([`crate::settle`]) |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the volume) that was never reserved (8, little-endian) |
 //! | `cluster` | as `isonomia_cluster::records` says | likewise: what the server keeps of the cluster that it is in |
@@ -29,9 +30,11 @@
 //! followed by [`Database::sync`].
 
 mod objects;
+mod stop;
 mod whole;
 
-pub(crate) use whole::check;
+pub(crate) use stop::Stop;
+pub(crate) use whole::{check, check_used};
 
 use crate::content::Owner;
 use crate::emergency_space::EmergencySpace;
@@ -49,9 +52,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-const CLOSED: &str = "closed";
 const LOOSE: &str = "loose";
-const START: &str = "start";
 /// No key of any other table is like this one, so it can be told in the journal where that is whole.
 const SYNCED: &str = "synced";
 
@@ -111,15 +112,24 @@ impl Database {
         emergency_space: Arc<EmergencySpace>,
         witness: Witness,
     ) -> Result<Self, OpenError> {
-        let dir = owner::database_dir(&config.dir);
+        Self::open_in(&owner::database_dir(&config.dir), config, emergency_space, witness)
+    }
+
+    /// The same in this directory.
+    pub fn open_in(
+        dir: &Path,
+        config: &StoreConfig,
+        emergency_space: Arc<EmergencySpace>,
+        witness: Witness,
+    ) -> Result<Self, OpenError> {
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
-        let engine = Engine::open(dir.clone(), emergency_space, config.fence()).map_err(fail)?;
+        let engine = Engine::open(dir.to_owned(), emergency_space, config.fence()).map_err(fail)?;
         let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
             None => 0,
         };
         if number < witness.number() {
-            return Err(OpenError::damaged(&dir, lacks_syncs(number, &witness)));
+            return Err(OpenError::damaged(dir, lacks_syncs(number, &witness)));
         }
         Ok(Self {
             engine,
@@ -213,38 +223,6 @@ impl Database {
             return Err(StoreError::host(Path::new(witness::NAME), rustix::io::Errno::IO));
         }
         Ok(())
-    }
-
-    /// Whether the last stop was a clean one, and whether the host was started anew since the store was opened before, as
-    /// `host_start` tells or leaves open. Says on stable storage that it is open. At which start stands there only once what may
-    /// have been undone is settled ([`Self::note_start`]): a stop before that leaves it open again.
-    pub fn reopen(&self, host_start: &str) -> Result<(bool, bool), StoreError> {
-        let was_closed = self.engine.get(Table::Numbers, CLOSED)?.is_some();
-        self.is_closed.store(was_closed, Relaxed);
-        let before = self.engine.get(Table::Numbers, START)?;
-        let is_same = !host_start.is_empty() && before.is_some_and(|before| *before == *host_start.as_bytes());
-        let mut change = self.change();
-        change.put(Table::Numbers, START, if is_same { host_start } else { "" });
-        change.commit()?;
-        self.sync(true)?;
-        Ok((was_closed, !is_same))
-    }
-
-    /// Notes at which start of the host the store is open. Not on stable storage: a power cut is another start.
-    pub fn note_start(&self, host_start: &str) -> Result<(), StoreError> {
-        let mut change = self.change();
-        change.put(Table::Numbers, START, host_start);
-        change.commit()
-    }
-
-    /// Puts everything on stable storage, and with it that this is a clean stop, unless a change follows.
-    pub fn close(&self) -> Result<(), StoreError> {
-        let mut change = self.change();
-        change.put(Table::Numbers, CLOSED, []);
-        change.commit()?;
-        self.is_closed.store(true, Relaxed);
-        self.sync(false)?;
-        self.keep_witness()
     }
 
     /// From now on `copy` has what a power cut leaves of `db`, the directory of this database.
@@ -555,7 +533,7 @@ impl Change<'_> {
     /// All of it, or an error and none of it.
     pub fn commit(mut self) -> Result<(), StoreError> {
         if self.database.is_closed.load(Relaxed) && self.database.is_closed.swap(false, Relaxed) {
-            self.remove(Table::Numbers, CLOSED);
+            self.remove(Table::Numbers, stop::CLOSED);
         }
         self.database.engine.commit(&self.writes)?;
         if !self.database.has_changed.load(Relaxed) {

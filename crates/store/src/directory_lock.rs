@@ -45,35 +45,50 @@ pub(crate) fn take(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
     }
     let (fd, fresh) = make(dir, name)?;
     let path = dir.join(name);
-    let is_exchanged = exchange(&fresh, &path).or_else(|e| match e {
+    let aside = exchange(&fresh, &path).or_else(|e| match e {
         // A file system without.
-        Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => rustix::fs::rename(&fresh, &path).map(|()| false),
+        Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => replace(&fresh, &path),
         e => Err(e),
     });
-    let is_exchanged = is_exchanged.map_err(|e| OpenError::io(&path, e))?;
+    let aside = aside.map_err(|e| OpenError::io(&path, e))?;
     // A server of an earlier version may have opened the old file, and gets its lock if the stranger lets go of it now. It tries for
     // as long as this does.
     match lock(dir, name, &old) {
         Ok(true) => std::thread::sleep(TRIED_EVERY * TRIES),
         Ok(false) => {}
         Err(error) => {
-            if is_exchanged {
-                exchange(&fresh, &path).map_err(|e| OpenError::io(&path, e))?;
-                rustix::fs::unlink(&fresh).map_err(|e| OpenError::io(&fresh, e))?;
-            }
+            // What is there now nobody would have locked, and the next server would take it for free.
+            rustix::fs::rename(&aside, &path).map_err(|e| OpenError::io(&path, e))?;
             return Err(error);
         }
     }
-    if is_exchanged {
-        rustix::fs::unlink(&fresh).map_err(|e| OpenError::io(&fresh, e))?;
-    }
+    rustix::fs::unlink(&aside).map_err(|e| OpenError::io(&aside, e))?;
     Ok(fd)
 }
 
-/// True where it could be done.
-fn exchange(one: &Path, other: &Path) -> Result<bool, Errno> {
+/// Puts `fresh` in the place of `path`, which goes there; where the old file is.
+fn exchange(fresh: &Path, path: &Path) -> Result<PathBuf, Errno> {
     let cwd = rustix::fs::CWD;
-    rustix::fs::renameat_with(cwd, one, cwd, other, RenameFlags::EXCHANGE).map(|()| true)
+    rustix::fs::renameat_with(cwd, fresh, cwd, path, RenameFlags::EXCHANGE).map(|()| fresh.to_owned())
+}
+
+/// The same on file systems that do not exchange: the old file has another name before its own is taken.
+fn replace(fresh: &Path, path: &Path) -> Result<PathBuf, Errno> {
+    let mut aside = fresh.as_os_str().to_owned();
+    aside.push(".old");
+    let aside = PathBuf::from(aside);
+    match rustix::fs::unlink(&aside) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(e) => return Err(e),
+    }
+    rustix::fs::link(path, &aside)?;
+    match rustix::fs::rename(fresh, path) {
+        Ok(()) => Ok(aside),
+        Err(e) => {
+            let _ = rustix::fs::unlink(&aside);
+            Err(e)
+        }
+    }
 }
 
 /// Locks a file; false if a stranger has it locked.
@@ -179,6 +194,24 @@ fn holder_among(locks: &str, file: &Stat) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_file_that_was_replaced_can_be_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let old = open(&path, OFlags::empty()).unwrap();
+        try_lock(&old).unwrap();
+        let ino_of = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+        let there = || rustix::fs::stat(&path).unwrap().st_ino;
+        for put in [exchange, replace] {
+            let (fd, fresh) = make(dir.path(), "lock").unwrap();
+            let aside = put(&fresh, &path).unwrap();
+            assert_eq!(there(), ino_of(&fd));
+            rustix::fs::rename(&aside, &path).unwrap();
+            assert_eq!(there(), ino_of(&old), "it is locked, and the other one is gone");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+    }
 
     #[test]
     fn the_holder_is_found_among_locks_of_other_kinds_and_files() {

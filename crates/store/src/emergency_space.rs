@@ -41,16 +41,21 @@ impl EmergencySpace {
     /// Lets go what an earlier run reserved in `dir`, so that opening the store has room; `is_apart` where no target is on the
     /// same file system.
     pub fn open(dir: &Path, is_apart: bool) -> Result<Self, OpenError> {
+        let space = Self::beside(dir, is_apart)?;
+        space.let_go();
+        Ok(space)
+    }
+
+    /// The same for somebody who changes nothing in `dir`.
+    pub fn beside(dir: &Path, is_apart: bool) -> Result<Self, OpenError> {
         let fail = |e| OpenError::io(dir, e);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail)?;
         let host = rustix::fs::fstatvfs(&fd).map_err(fail)?;
         let total = host.f_blocks * host.f_frsize;
         let bytes = if is_apart { (total / 4).min(APART_BYTES_MAX) } else { (total / 32).min(SPACE_BYTES_MAX) };
-        let space =
-            Self { dir: fd, bytes, grown: AtomicU64::new(0), spent: AtomicBool::new(true), changing: Mutex::new(()) };
-        space.let_go();
-        Ok(space)
+        let (grown, spent, changing) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::new(()));
+        Ok(Self { dir: fd, bytes, grown, spent, changing })
     }
 
     /// Whether nothing may grow, as far as is known.

@@ -85,10 +85,7 @@ impl Store {
         let mut failed = None;
         if let Some(fd) = object {
             let fd = fd.map_err(|e| self.object_error(place, e))?;
-            if let Err(errno) = rustix::fs::fdatasync(fd) {
-                content.note_lost_writes();
-                failed = Some(errno);
-            }
+            failed = self.sync_object_by(content, place, || rustix::fs::fdatasync(fd)).err();
         }
         // Whoever had it written back before has taken what the host had to say.
         let lost = content.lost_writes();

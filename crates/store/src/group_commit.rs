@@ -61,6 +61,12 @@ impl GroupCommit {
         synced
     }
 
+    /// Threads that wait for a sync to end.
+    #[cfg(test)]
+    pub fn waiting(&self) -> u32 {
+        self.state().waiting
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

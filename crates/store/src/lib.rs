@@ -103,6 +103,7 @@ mod moving;
 mod namespace;
 mod object;
 mod object_file;
+mod object_syncs;
 mod open;
 mod owner;
 mod permission;
@@ -169,6 +170,7 @@ use inode::{CUTTING, Inode, LOOSE, SPREAD};
 use layouts::Layouts;
 use moving::Passages;
 use object::Targets;
+use object_syncs::ObjectSyncs;
 use premises::Premises;
 use protect::Protection;
 use removal::Removal;
@@ -206,6 +208,7 @@ pub struct Store {
     signer: CapabilitySigner,
     layouts: Layouts,
     targets: Targets,
+    object_syncs: ObjectSyncs,
     emergency_space: Arc<EmergencySpace>,
     removal: Removal,
     /// How often blocks of a file were counted: no two counts have the same number.
@@ -220,6 +223,7 @@ pub struct Store {
     has_loose: AtomicBool,
     /// The last stop was no clean one.
     is_recovered: bool,
+    verifier: u64,
     premises: Premises,
 }
 
@@ -233,6 +237,12 @@ impl Store {
     /// Whether the last stop was no clean one.
     pub fn is_recovered(&self) -> bool {
         self.is_recovered
+    }
+
+    /// A number, 1 to [`isonomia_proto::setup::VERIFIER_MAX`], that is another one after each stop with which something may have been
+    /// lost that was acknowledged: a power cut, or a start on another host after a stop that was no clean one.
+    pub fn verifier(&self) -> u64 {
+        self.verifier
     }
 
     fn share_namespace(&self) -> RwLockReadGuard<'_, Numbers> {

@@ -11,6 +11,7 @@ use crate::config::{StoreConfig, TargetDir};
 use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
+use crate::recovery::Left;
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout, Spot};
 use isonomia_units::TargetId;
@@ -224,10 +225,11 @@ impl Targets {
             .map_err(|e| StoreError::host(&target.path.join(&name), e))
     }
 
-    /// Removes all objects in one directory of each target but those that `keep`; tells how many.
+    /// Removes all objects in one directory of each target but those that `keep`, as far as they can be removed; tells how many.
     pub fn remove_others(
         &self,
         directory: usize,
+        left: &mut Left,
         mut keep: impl FnMut(ObjectPlace) -> bool,
     ) -> Result<usize, StoreError> {
         let mut removed = 0;
@@ -247,8 +249,8 @@ impl Targets {
                 tracing::warn!(object = %path.join(entry.file_name().to_string_lossy().as_ref()).display(),
                     "removing an object of no file");
                 self.fence.check().map_err(fail)?;
-                rustix::fs::unlinkat(&fd, entry.file_name(), AtFlags::empty()).map_err(fail)?;
-                removed += 1;
+                let unlinked = rustix::fs::unlinkat(&fd, entry.file_name(), AtFlags::empty());
+                removed += usize::from(left.goes_on(unlinked.map_err(fail))?);
             }
         }
         Ok(removed)

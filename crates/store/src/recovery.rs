@@ -36,13 +36,14 @@
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
 use crate::content::Owner;
-use crate::database::{self, Database, DirtyRecord};
+use crate::database::{self, Database, DirtyRecord, Stop};
 use crate::detached::Detached;
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
 use crate::layouts::Layouts;
 use crate::moving::Passages;
 use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, file_size, is_volatile};
+use crate::object_syncs::ObjectSyncs;
 use crate::owner::database_dir;
 use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
@@ -50,8 +51,9 @@ use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
 use crate::spread::Cuts;
 use crate::witness::Witness;
-use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, directories};
+use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, directories, durable};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
+use isonomia_proto::setup::VERIFIER_MAX;
 use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
@@ -60,6 +62,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Files whose objects are known at a time at most, when those that nobody knows are looked for.
 const KNOWN_MAX: usize = 4 << 20;
+/// Objects that cannot be removed at a start at most.
+const LEFT_MAX: usize = 1024;
 /// After so many objects each the log tells how far the search is.
 const LOOKED_AT_LOGGED: u64 = 100_000;
 
@@ -89,9 +93,11 @@ impl Store {
             create_root(&db, config, premises.generation, now).map_err(fail)?;
         }
         let unsettled = db.unsettled().map_err(fail)?;
-        let (was_closed, may_be_undone) = db.reopen(&config.host_start()).map_err(fail)?;
+        // Not 0, and no longer than it may be.
+        let fresh = durable::random_number(&config.dir)? % VERIFIER_MAX + 1;
+        let Stop { was_clean, may_be_undone, verifier } = db.reopen(&config.host_start(), fresh).map_err(fail)?;
         let mut cut_at_start = Cuts::new();
-        if has_root && !was_closed {
+        if has_root && !was_clean {
             cut_at_start = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
         }
         db.note_start(&config.host_start()).map_err(fail)?;
@@ -124,6 +130,7 @@ impl Store {
             layouts: Layouts::new(&config.targets, config.default_layout),
             removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
+            object_syncs: ObjectSyncs::default(),
             emergency_space: space,
             counts: AtomicU64::new(0),
             protection,
@@ -132,7 +139,8 @@ impl Store {
             cut_at_start,
             loose: Mutex::default(),
             has_loose: AtomicBool::new(db.has_loose().map_err(fail)?),
-            is_recovered: has_root && !was_closed,
+            is_recovered: has_root && !was_clean,
+            verifier,
             db,
             premises,
         })
@@ -179,12 +187,15 @@ fn recover(
 
 fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
     let orphans = db.orphans()?;
+    let mut left = Left::default();
     for (id, layout) in &orphans {
-        targets.remove_objects(*id, layout)?;
-        let mut change = db.change();
-        change.remove_orphan(*id);
-        change.commit()?;
+        if left.goes_on(targets.remove_objects(*id, layout))? {
+            let mut change = db.change();
+            change.remove_orphan(*id);
+            change.commit()?;
+        }
     }
+    left.tell();
     for ino in db.nameless()? {
         let mut change = db.change();
         change.remove_xattrs(ino)?;
@@ -192,6 +203,35 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
         change.commit()?;
     }
     Ok(orphans.len())
+}
+
+/// Objects that nobody needs and that cannot be removed: they take room, and nothing else. So the store opens with them, and the next
+/// start tries again. More of them than [`LEFT_MAX`] are a sign of storage that had better not be used.
+#[derive(Default)]
+pub(crate) struct Left {
+    count: usize,
+    first: Option<StoreError>,
+}
+
+impl Left {
+    /// Whether it was removed; the error if that is one too many, or of another kind.
+    pub fn goes_on(&mut self, removed: Result<(), StoreError>) -> Result<bool, StoreError> {
+        match removed {
+            Ok(()) => Ok(true),
+            Err(error @ StoreError::Io { .. }) if self.count < LEFT_MAX => {
+                self.count += 1;
+                self.first.get_or_insert(error);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn tell(self) {
+        if let Some(error) = self.first {
+            tracing::error!(objects = self.count, %error, "objects of no file cannot be removed, and take room");
+        }
+    }
 }
 
 fn recover_dirty(
@@ -322,7 +362,7 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     })?;
     // Each pass looks at as many directories as there is memory for what belongs there.
     let directories = (DIRECTORIES * KNOWN_MAX / files.max(1)).clamp(1, DIRECTORIES);
-    let (mut removed, mut seen) = (0, 0);
+    let (mut removed, mut seen, mut left) = (0, 0, Left::default());
     for first in (0..DIRECTORIES).step_by(directories) {
         let pass = first..first + directories;
         let mut known = HashSet::new();
@@ -339,7 +379,7 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
             true
         })?;
         for directory in pass.take_while(|directory| *directory < DIRECTORIES) {
-            removed += targets.remove_others(directory, |place| {
+            removed += targets.remove_others(directory, &mut left, |place| {
                 seen += 1;
                 if seen % LOOKED_AT_LOGGED == 0 {
                     tracing::info!(objects = seen, "looking for objects of no file");
@@ -348,6 +388,7 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
             })?;
         }
     }
+    left.tell();
     Ok(removed)
 }
 

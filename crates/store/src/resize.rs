@@ -167,7 +167,12 @@ impl Store {
             None => object.to_change().and_then(|fd| rustix::fs::ftruncate(fd, wanted)).map_err(BlockFault::Host),
         };
         cut.map_err(fail)?;
-        if is_synced { rustix::fs::fdatasync(object).map_err(|e| fail(BlockFault::Host(e))) } else { Ok(()) }
+        if !is_synced {
+            return Ok(());
+        }
+        // What it fails with may be what was written before: others who have the file open are to hear of that.
+        let place = content.place(objects.id, layout, index);
+        self.sync_object_by(content, place, || rustix::fs::fdatasync(object)).map_err(|e| fail(BlockFault::Host(e)))
     }
 
     /// Cuts what objects have beyond the end of the file, unless that is known to be nothing. There can be something

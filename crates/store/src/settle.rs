@@ -335,11 +335,17 @@ impl Store {
             let object = object.map_err(|e| self.object_error(place, e))?;
             // Writers go on while the disk works.
             drop(objects);
-            let synced = [sidecar, object].into_iter().flatten().try_for_each(|fd: OwnedFd| rustix::fs::fdatasync(fd));
-            synced.map_err(|e| {
-                content.note_lost_writes();
-                self.object_error(place, e)
-            })?;
+            if let Some(sidecar) = sidecar {
+                let synced = rustix::fs::fdatasync::<OwnedFd>(sidecar);
+                synced.map_err(|e| {
+                    content.note_lost_writes();
+                    self.object_error(place, e)
+                })?;
+            }
+            if let Some(object) = object {
+                let synced = self.sync_object_by(content, place, || rustix::fs::fdatasync(object));
+                synced.map_err(|e| self.object_error(place, e))?;
+            }
             self.targets.sync_directory(place)?;
         }
         Ok(())

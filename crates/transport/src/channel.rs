@@ -45,6 +45,7 @@ pub struct Channel {
     socket: Parked,
     server: ServerId,
     session: u64,
+    verifier: u64,
     under_way: usize,
     /// The operation that each slot was last used for.
     operations: [u16; SLOTS],
@@ -60,12 +61,13 @@ impl Channel {
     /// Opens a session and its memory.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let (session, region) = handshake::open_shared(address, identity, deadline)?;
-        let (server, number) = (ServerId(session.welcome.server), session.welcome.session);
+        let welcome = &session.welcome;
         Ok(Self {
             region,
+            server: ServerId(welcome.server),
+            session: welcome.session,
+            verifier: welcome.verifier,
             socket: session.socket,
-            server,
-            session: number,
             under_way: 0,
             operations: [0; SLOTS],
             patience: Patience::default(),
@@ -80,6 +82,11 @@ impl Channel {
     /// The number of the session with it.
     pub fn session(&self) -> u64 {
         self.session
+    }
+
+    /// The server's verifier.
+    pub fn verifier(&self) -> u64 {
+        self.verifier
     }
 
     /// The buffer for the names or payload of the next request. At most [`Self::DEPTH`] may be under way.

@@ -52,6 +52,15 @@ impl Line {
         }
     }
 
+    /// The server's verifier: another one than before if what it acknowledged, and had not yet put on stable storage, may have been
+    /// lost since.
+    pub fn verifier(&self) -> u64 {
+        match self {
+            Self::Shared(channel) => channel.verifier(),
+            Self::Tcp(stream) => stream.verifier(),
+        }
+    }
+
     /// Sends a request with its names, and receives the reply's payload into `reply`; that of an error, a path perhaps, comes
     /// with the header, and is empty else. [`SocketError::Closed`] also if a payload is longer than there is room for.
     pub fn exchange(

@@ -21,6 +21,7 @@ pub struct Stream {
     socket: Parked,
     server: ServerId,
     session: u64,
+    verifier: u64,
     seals: Option<Seals>,
     /// Parts of a frame with their tags. They are a copy: the program may change its own memory between the two looks at it
     /// that making a tag and sending take.
@@ -72,6 +73,7 @@ impl Stream {
             socket: session.socket,
             server,
             session: session.welcome.session,
+            verifier: session.welcome.verifier,
             seals: session.seals,
             sealed: Vec::new(),
             unsent: (Vec::new(), 0),
@@ -96,6 +98,11 @@ impl Stream {
     /// The number of the session with it.
     pub fn session(&self) -> u64 {
         self.session
+    }
+
+    /// The server's verifier.
+    pub fn verifier(&self) -> u64 {
+        self.verifier
     }
 
     /// Sends a request with its names and payload, and receives the reply's payload into `reply`; that of an error, a path

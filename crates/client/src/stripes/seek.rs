@@ -41,7 +41,7 @@ impl Client {
         let run = self.run(op, &file.layout, known, index)?;
         let request = RequestHeader { offset, ..run.request };
         match self.session_with(run.server)?.transact(request, [b"", b""], &mut []) {
-            Ok(header) => Ok(Some(header.value)),
+            Ok((header, _)) => Ok(Some(header.value)),
             Err(Error::Server(Errno::NXIO)) => Ok(None),
             Err(error) => Err(error),
         }

@@ -20,11 +20,16 @@ pub(crate) fn check(config: &StoreConfig, witness: &Witness, is_new: bool) -> Re
     if is_new && witness.number() == 0 {
         return remove_unfinished(&dir);
     }
+    check_used(&dir, config, witness)
+}
+
+/// The same of a database that was used, in the directory `dir`.
+pub(crate) fn check_used(dir: &Path, config: &StoreConfig, witness: &Witness) -> Result<(), OpenError> {
     if !dir.is_dir() {
-        return Err(OpenError::damaged(&dir, "is missing"));
+        return Err(OpenError::damaged(dir, "is missing"));
     }
-    check_tables(&dir)?;
-    check_journals(&dir, witness, |source| OpenError::Recovery { dir: config.dir.clone(), source })
+    check_tables(dir)?;
+    check_journals(dir, witness, |source| OpenError::Recovery { dir: config.dir.clone(), source })
 }
 
 /// Removes what the first opening of a store left when it was killed or lost power: the engine, which says last that its

@@ -53,7 +53,7 @@ fn at_rest(config: &StoreConfig, bytes: &[u8]) -> Ino {
     file.ino
 }
 
-fn read_block(store: &Store, ino: Ino, block: usize) -> Result<Vec<u8>, StoreError> {
+pub fn read_block(store: &Store, ino: Ino, block: usize) -> Result<Vec<u8>, StoreError> {
     let mut bytes = vec![0xee; BLOCK];
     let got = store.read(ino, (block * BLOCK) as u64, &mut bytes)?;
     bytes.truncate(got);

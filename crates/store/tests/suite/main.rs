@@ -15,4 +15,5 @@ mod scratch;
 mod space;
 mod sparse;
 mod spread;
+mod starts;
 mod xattrs;

@@ -319,6 +319,44 @@ fn a_journal_that_was_emptied_or_overwritten_is_refused() {
 }
 
 #[test]
+fn a_check_that_repairs_nothing_leaves_a_journal_as_it_is() {
+    for is_closed in [true, false] {
+        let dir = scratch_dir();
+        let config = used(dir.path(), is_closed);
+        let path = journal(&config);
+        // Half a batch: it is cut off by whoever opens the database.
+        let mut bytes = fs::read(&path).unwrap();
+        let end = bytes.iter().rposition(|b| *b != 0).unwrap() + 1;
+        bytes.truncate(end);
+        bytes.extend([1, 9, 0, 0, 0, 7]);
+        fs::write(&path, &bytes).unwrap();
+        let before = files(&config.dir);
+        let check = |repair| {
+            let mut found = Vec::new();
+            let mut finding = |finding: &Finding| found.push(finding.clone());
+            let checked = Check { repair, data: true, finding: &mut finding, progress: &mut |_, _| {} }.run(&config);
+            assert_eq!((found, checked.unwrap().inodes), (vec![], 202));
+        };
+        check(false);
+        let changed = |before: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
+            files(&config.dir).into_iter().filter(|file| !before.contains(file)).map(|(path, _)| path).collect()
+        };
+        assert_eq!((changed(&before), files(&config.dir).len()), (vec![], before.len()));
+        check(true);
+        assert!(files(&config.dir) != before);
+        assert_eq!(Store::open(&config).unwrap().read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
+        // What is missing is the store's own, and not what the check looked at.
+        for file in fs::read_dir(config.dir.join("db")).unwrap().map(|entry| entry.unwrap().path()) {
+            if file.extension().is_some_and(|extension| extension == "jnl") {
+                fs::remove_file(file).unwrap();
+            }
+        }
+        let error = Check { repair: false, data: false, finding: &mut |_| {}, progress: &mut |_, _| {} }.run(&config);
+        assert!(error.unwrap_err().to_string().starts_with(&format!("{} ", config.dir.join("db").display())));
+    }
+}
+
+#[test]
 fn what_a_power_cut_may_do_to_a_journal_is_no_damage() {
     let dir = scratch_dir();
     let config = used(dir.path(), false);

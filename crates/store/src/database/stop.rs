@@ -1,0 +1,67 @@
+//! How the process that had the database before this one stopped, and what may have been lost with it.
+//!
+//! A process that is killed takes nothing with it: the host's kernel has all that it wrote. A host that loses power takes what was not on
+//! stable storage, and so does one that is left behind when the server is started on another host without a clean stop. Which of these
+//! it was is told by a text that differs with each start of a host.
+//!
+//! The *verifier* is a number that stays the same as long as nothing was lost, and is another one afterwards. Clients are told it,
+//! and who has written under one and syncs under another knows that his bytes may be gone. It is on stable storage before anybody
+//! is told. What it cannot know is that storage lost what it had in memory of its own while the host went on.
+
+use super::Database;
+use crate::StoreError;
+use crate::engine::Table;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Stands in the database after a clean stop, until the next change.
+pub(super) const CLOSED: &str = "closed";
+const START: &str = "start";
+const VERIFIER: &str = "verifier";
+
+/// What is known of the last stop.
+pub struct Stop {
+    /// It was a clean one.
+    pub was_clean: bool,
+    /// The host may have been started anew since the store was opened before.
+    pub may_be_undone: bool,
+    /// See the module.
+    pub verifier: u64,
+}
+
+impl Database {
+    /// How the last stop was, at a start of the host as `host_start` tells or leaves open; `fresh` becomes the verifier if one is
+    /// needed. Says on stable storage that the database is open. At which start stands there only once what may have been undone is
+    /// settled ([`Self::note_start`]): a stop before that leaves it open again.
+    pub fn reopen(&self, host_start: &str, fresh: u64) -> Result<Stop, StoreError> {
+        let was_clean = self.engine.get(Table::Numbers, CLOSED)?.is_some();
+        self.is_closed.store(was_clean, Relaxed);
+        let before = self.engine.get(Table::Numbers, START)?;
+        let is_same = !host_start.is_empty() && before.is_some_and(|before| *before == *host_start.as_bytes());
+        let known = self.engine.get(Table::Numbers, VERIFIER)?.filter(|_| was_clean || is_same);
+        let known = known.and_then(|bytes| bytes.first_chunk().copied());
+        let verifier = known.map_or(fresh, u64::from_le_bytes);
+        let mut change = self.change();
+        change.put(Table::Numbers, START, if is_same { host_start } else { "" });
+        change.put(Table::Numbers, VERIFIER, verifier.to_le_bytes());
+        change.commit()?;
+        self.sync(true)?;
+        Ok(Stop { was_clean, may_be_undone: !is_same, verifier })
+    }
+
+    /// Notes at which start of the host the store is open. Not on stable storage: a power cut is another start.
+    pub fn note_start(&self, host_start: &str) -> Result<(), StoreError> {
+        let mut change = self.change();
+        change.put(Table::Numbers, START, host_start);
+        change.commit()
+    }
+
+    /// Puts everything on stable storage, and with it that this is a clean stop, unless a change follows.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let mut change = self.change();
+        change.put(Table::Numbers, CLOSED, []);
+        change.commit()?;
+        self.is_closed.store(true, Relaxed);
+        self.sync(false)?;
+        self.keep_witness()
+    }
+}

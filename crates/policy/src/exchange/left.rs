@@ -12,7 +12,7 @@
 
 use super::{Exchange, Identity, Table, identity};
 use isonomia_units::{JobInfo, Nanos, ServerId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What is known of all targets at a time.
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct Left {
     tables: BTreeMap<ServerId, Arc<Table>>,
     /// What each job uses of all targets together, in targets.
-    used: HashMap<Identity, f64>,
+    used: BTreeMap<Identity, f64>,
     /// What nobody uses of them.
     unused: f64,
 }
@@ -44,7 +44,7 @@ struct Claim {
 }
 
 impl Exchange {
-    /// What is known of the targets of all servers that are heard of, and of the server's own. O(n) for n rows.
+    /// What is known of the targets of all servers that are heard of, and of the server's own. O(n log n) for n rows.
     pub fn left(&self, server: ServerId, own: Arc<Table>) -> Left {
         let mut tables: BTreeMap<_, _> =
             self.tables.iter().map(|(server, (_, table))| (*server, table.clone())).collect();

@@ -141,26 +141,46 @@ fn credits(periods: &[PeriodStatus]) -> String {
     text
 }
 
-/// Slurm has no command that adds to a limit, so the present one is asked for.
-const CREDIT: &str = "\
-#!/bin/sh
+/// Slurm has no command that adds to a limit, so the present one is asked for. What is asked and said of one credit is about one association:
+/// `sacctmgr modify` without a cluster would set the limit in all of them.
+const CREDIT: &str = r#"#!/bin/sh
 # Node-minutes for coupons that were not redeemed, as isonomia regret --slurm printed them. What is added is the
-# limit GrpTRESMins=node of the user's association. Run it once: it cannot know what was credited before.
+# limit GrpTRESMins=node of the user's one association. Run it once: it cannot know what was credited before. It
+# says line by line what it has credited, and stops when sacctmgr fails: take those lines out before you run it again.
 status=0
+passed_over() {
+    echo "not credited: $1 at $2 $3" >&2
+    status=1
+}
+stopped() {
+    echo "stopped at: credit $1 $2 $3: sacctmgr failed to $4; take out the lines above it before this is run again" >&2
+    exit 1
+}
 credit() {
-    limit=$(sacctmgr -nP show assoc where user=\"$1\" account=\"$2\" format=GrpTRESMins |
-        tr ',' '\\n' | sed -n 's/^node=//p')
-    case $limit in
-    '' | *[!0-9]*)
-        echo \"not credited: $1 at $2 has not just one limit GrpTRESMins=node\" >&2
-        status=1
-        ;;
+    found=$(sacctmgr -nP show assoc where user="$1" account="$2" format=Cluster,Partition,GrpTRESMins) ||
+        stopped "$1" "$2" "$3" "tell the limit"
+    case $(printf '%s\n' "$found" | grep -c .) in
+    1) ;;
     *)
-        sacctmgr -i modify user where name=\"$1\" account=\"$2\" set GrpTRESMins=node=$((limit + $3)) || status=1
+        passed_over "$1" "$2" "has not just one association"
+        return
         ;;
     esac
+    cluster=${found%%|*}
+    partition=${found#*|}
+    partition=${partition%%|*}
+    limit=$(printf '%s\n' "${found##*|}" | tr ',' '\n' | sed -n 's/^node=//p')
+    case $limit in
+    '' | *[!0-9]*)
+        passed_over "$1" "$2" "has not just one limit GrpTRESMins=node"
+        return
+        ;;
+    esac
+    sacctmgr -i modify user where name="$1" account="$2" cluster="$cluster" ${partition:+partition="$partition"} \
+        set GrpTRESMins=node=$((limit + $3)) || stopped "$1" "$2" "$3" "set the limit"
+    echo "credited: $1 $2 $3 (node=$limit is node=$((limit + $3)) now)"
 }
-";
+"#;
 
 /// The credits as a script. What a shell could take for anything but a name is in comments only.
 fn script(periods: &[PeriodStatus]) -> String {
@@ -225,27 +245,74 @@ mod tests {
         assert_eq!(owed(&ledger), "User|Account|Coupons|NodeSeconds\nada|as%7Ctro|11|121\n");
     }
 
-    /// Run by a shell in which `sacctmgr` is a function that says what it was asked, and knows the limits of some associations.
+    /// What a script prints and how it ends, by a shell in which `sacctmgr` is a function that says what it was asked to do, and knows the
+    /// associations of some users: each a case of the shell.
+    fn run(script: &str, associations: &str) -> (String, String, Option<i32>) {
+        let slurm = format!(
+            "sacctmgr() {{
+                case \"$*\" in
+                {associations}
+                '-nP show assoc where user='*' account=astro format=Cluster,Partition,GrpTRESMins') ;;
+                *) echo \"$*\" ;;
+                esac
+            }}\n"
+        );
+        let done = std::process::Command::new("sh").arg("-c").arg(slurm + script).output().unwrap();
+        let [out, err] = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        (out, err, done.status.code())
+    }
+
     #[test]
     fn a_script_asks_slurm_for_nothing_but_the_credits() {
         let mut payments = vec![payment("ada", 15_120), payment("ada", 59), payment("bob", 3_600), payment("eve", 59)];
         payments.extend(["$(touch here)", "a b", "-i", "x;true", "new\nline"].map(|user| payment(user, 600)));
         let script = script(&[PeriodStatus { number: 3, ended_s: 1_700_000_000, payments }]);
-        let slurm = "sacctmgr() {
-            case \"$*\" in
-            *user=ada\\ account=astro*) echo cpu=70,node=1000,gres/gpu=5 ;;
-            -nP*) ;;
-            *) echo \"$*\" ;;
-            esac
-        }\n";
-        let done = std::process::Command::new("sh").arg("-c").arg(format!("{slurm}{script}")).output().unwrap();
-        let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
+        let (out, err, code) = run(&script, "-nP*user=ada\\ *) echo 'c1||cpu=70,node=1000,gres/gpu=5' ;;");
         // 15,179 node-seconds are 252 minutes and a part of one.
-        assert_eq!(out, "-i modify user where name=ada account=astro set GrpTRESMins=node=1252\n", "{script}");
-        assert_eq!(err, "not credited: bob at astro has not just one limit GrpTRESMins=node\n");
-        assert_eq!(done.status.code(), Some(1));
+        let expected = "-i modify user where name=ada account=astro cluster=c1 set GrpTRESMins=node=1252\n\
+            credited: ada astro 252 (node=1000 is node=1252 now)\n";
+        assert_eq!(out, expected, "{script}");
+        assert_eq!(err, "not credited: bob at astro has not just one association\n");
+        assert_eq!(code, Some(1));
         let commented = script.lines().filter(|line| line.starts_with("# not credited")).count();
         assert_eq!((commented, script.lines().filter(|line| line.starts_with("credit ")).count()), (5, 2));
+    }
+
+    /// Of two associations one may have no limit, and must not get one.
+    #[test]
+    fn a_user_with_several_associations_is_left_alone() {
+        let payments = ["ada", "bob", "eve", "joe"].map(|user| payment(user, 600)).into();
+        let script = script(&[PeriodStatus { number: 3, ended_s: 1, payments }]);
+        let associations = "-nP*user=ada\\ *) printf 'c1||\\nc1|fast|node=1000\\n' ;;
+            -nP*user=bob\\ *) printf 'c1||node=5\\nc2||cpu=7\\n' ;;
+            -nP*user=eve\\ *) echo 'c2|fast|node=7' ;;
+            -nP*user=joe\\ *) echo 'c2||' ;;";
+        let (out, err, code) = run(&script, associations);
+        let expected = "-i modify user where name=eve account=astro cluster=c2 partition=fast set GrpTRESMins=node=17\n\
+            credited: eve astro 10 (node=7 is node=17 now)\n";
+        assert_eq!(out, expected);
+        let expected = "not credited: ada at astro has not just one association\n\
+            not credited: bob at astro has not just one association\n\
+            not credited: joe at astro has not just one limit GrpTRESMins=node\n";
+        assert_eq!((&*err, code), (expected, Some(1)));
+    }
+
+    /// What was credited is said before anything fails, and nothing is tried after that.
+    #[test]
+    fn a_script_stops_where_slurm_fails() {
+        let payments = ["ada", "bob", "eve"].map(|user| payment(user, 600)).into();
+        let script = script(&[PeriodStatus { number: 3, ended_s: 1, payments }]);
+        let known = "-nP*user=ada\\ *|-nP*user=eve\\ *) echo 'c1||node=1000' ;;";
+        let credited = "-i modify user where name=ada account=astro cluster=c1 set GrpTRESMins=node=1010\n\
+            credited: ada astro 10 (node=1000 is node=1010 now)\n";
+        let unasked = format!("{known} -nP*user=bob\\ *) echo 'c1||node=1'; return 1 ;;");
+        let unset = format!("{known} -nP*user=bob\\ *) echo 'c1||node=1' ;; -i*name=bob\\ *) return 1 ;;");
+        for (associations, what) in [(unasked, "tell"), (unset, "set")] {
+            let (out, err, code) = run(&script, &associations);
+            assert_eq!((&*out, code), (credited, Some(1)));
+            let stopped = format!("stopped at: credit bob astro 10: sacctmgr failed to {what} the limit; ");
+            assert!(err.starts_with(&stopped) && err.lines().count() == 1, "{err}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::message::{JobKey, Load, PARTS_PER_TARGET, Progress, ReportedJob};
 use crate::standing::{Use, Using};
 use isonomia_policy as policy;
 use isonomia_policy::exchange::{Own, Table};
-use isonomia_units::{JobId, Nanos, TargetId};
+use isonomia_units::{JobId, JobInfo, Nanos, TargetId};
 use std::collections::{BTreeMap, HashMap};
 
 /// What jobs have is looked at so often at most,
@@ -15,6 +15,10 @@ const LOOK_MAX: Nanos = Nanos::from_millis(500);
 /// Nobody's part of a target is below a hundredth: one request that was served at next to no part would be a debt that its
 /// job pays for long after the allocation has ended.
 const PARTS_LEAST: u32 = PARTS_PER_TARGET / 100;
+
+/// Titles and programs of the jobs of a report take so much at most: a report is one message. Further jobs are left out of it, and not their
+/// titles alone, for coupons are counted by titles.
+const TITLES_LEN_MAX: usize = 48 << 10;
 
 /// The jobs of a server, by what the controller knows them by: several there may be one to it.
 pub type KnownJobs = HashMap<JobKey, Vec<JobId>>;
@@ -54,11 +58,19 @@ impl Using {
         targets: impl IntoIterator<Item = Option<TargetId>>,
         progress: impl Fn(usize, usize) -> Option<Progress>,
     ) -> Vec<Self> {
+        // Those that had the most come first in a table.
+        let mut titles_len = 0;
+        let fits = |info: &&JobInfo| {
+            let texts = [&info.title, &info.executable].into_iter().flatten();
+            titles_len += texts.map(|text| text.len()).sum::<usize>();
+            titles_len <= TITLES_LEN_MAX
+        };
+        let jobs: Vec<&JobInfo> = table.jobs.iter().take_while(fits).collect();
         let mut using: BTreeMap<JobKey, Self> = BTreeMap::new();
         for (target, (id, rows)) in targets.into_iter().zip(&table.targets).enumerate() {
             let Some(id) = id else { continue };
             for (place, row) in rows.iter().enumerate() {
-                let Some(info) = table.jobs.get(row.job as usize) else { continue };
+                let Some(info) = jobs.get(row.job as usize).copied() else { continue };
                 let one = || Self { job: ReportedJob::from(info), at: Vec::new() };
                 let at = &mut using.entry(JobKey::of(info)).or_insert_with(one).at;
                 let load = Load::of(Nanos(row.service_ns), Nanos(table.window_ns), row.is_short);
@@ -117,7 +129,6 @@ mod tests {
     use crate::follower::Follower;
     use crate::message::{MESSAGE_LEN_MAX, Report};
     use isonomia_policy::exchange::{Meters, Row, Usage};
-    use isonomia_units::JobInfo;
     use std::sync::Arc;
 
     #[test]
@@ -127,7 +138,8 @@ mod tests {
         assert_eq!(looked(10), LOOK_MIN);
     }
 
-    /// However many jobs there are, and however long their names: what is left out are those that had the least.
+    /// However many jobs there are, and however long their names: what is left out are those that had the least. Other servers, who are told
+    /// no titles, are told of as many as if there were none.
     #[test]
     fn a_report_of_all_jobs_fits_into_a_message() {
         let usage = |jobs: u32| {
@@ -144,6 +156,7 @@ mod tests {
             let mut meters = Meters::new(1, Nanos(1));
             meters.table(Nanos(1), [usage(0)], info);
             let own = meters.table(Nanos(2), [usage(4_000)], info);
+            assert_eq!(own.table.jobs.len() >= 800, name.is_empty(), "{}", own.table.jobs.len());
             let using = Using::of(&own, [(Some(TargetId(1)), Vec::new())]);
             assert!(using.len() >= told_min && using[0].job.name == info(JobId(0)).unwrap().name, "{}", using.len());
             let report = Follower::default().answer(&using).encode();

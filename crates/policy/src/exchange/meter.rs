@@ -3,7 +3,6 @@
 use super::{ROWS_MAX, Row, Table, Usage};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 /// It is looked at so much at least: with requests of 10 ms, less would show which of the jobs had the last one, and no more.
 const WINDOW_MIN: Nanos = Nanos::from_millis(100);
@@ -13,10 +12,9 @@ const SHORT_ABOVE: f64 = 1.0 / 8.0;
 /// until it waits in less than this. The time is that since it came, for the window of one that came just now is mostly time before
 /// that; and as it is not known when that was, at first it is what its requests waited and were served.
 const SHORT_BELOW: f64 = 1.0 / 16.0;
-/// Names of a table, and what it says of each, take so much at most: it is sent in one message.
+/// Names of a table, and what it says of each, take so much at most: it is sent in one message. Titles and programs are not in it: other servers
+/// are not told of them.
 const TABLE_LEN_MAX: usize = 48 << 10;
-/// And titles and programs so much, which only the controller is told.
-const TITLES_LEN_MAX: usize = 48 << 10;
 /// What a job takes besides its names, and a row, generously.
 const JOB_LEN: usize = 24;
 const ROW_LEN: usize = 20;
@@ -123,15 +121,14 @@ impl Meters {
         own.table.targets = vec![Vec::new(); self.targets.len()];
         own.jobs = vec![Vec::new(); self.targets.len()];
         let mut numbers: BTreeMap<JobId, u32> = BTreeMap::new();
-        let (mut len, mut titles_len) = (0, 0);
+        let mut len = 0;
         for (at, job, had) in rows {
             let number = match numbers.get(&job) {
                 Some(number) => *number,
                 None => {
                     let Some(info) = info(job) else { continue };
-                    let length = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
-                    len += JOB_LEN + info.name.len() + info.user.len() + info.group.len() + length(&info.within);
-                    titles_len += length(&info.title) + length(&info.executable);
+                    let within = info.within.as_ref().map_or(0, |within| within.len());
+                    len += JOB_LEN + info.name.len() + info.user.len() + info.group.len() + within;
                     own.table.jobs.push(info);
                     let number = own.table.jobs.len() as u32 - 1;
                     numbers.insert(job, number);
@@ -141,7 +138,7 @@ impl Meters {
             len += ROW_LEN;
             own.table.targets[at].push(Row { job: number, service_ns: had.service.0, is_short: had.is_short });
             own.jobs[at].push(job);
-            if len > TABLE_LEN_MAX || titles_len > TITLES_LEN_MAX {
+            if len > TABLE_LEN_MAX {
                 break;
             }
         }

@@ -234,32 +234,47 @@ impl Term {
 impl Load {
     /// Of a job of which it is not known what it had: it wants all that it can get.
     pub const WANTS_ALL: Self = Self(Self::WANTS_MORE);
-    /// The bit that says so. The others are what it had, in hundredths of the target's time.
+    /// The bit that says so. The others are a step, which says what it had.
     const WANTS_MORE: u8 = 0x80;
-    const WHOLE: u8 = 100;
-    /// A job that wants no more than it has is expected to want up to a quarter more next.
+    /// Steps are as floating-point numbers with so many bits of fraction: the first 32 are one unit apart, those above 3 % to 6 %. In hundredths
+    /// of a target, a hundred jobs that do next to nothing would fill it.
+    const FRACTION_BITS: u32 = 4;
+    const UNIT: u32 = PARTS_PER_TARGET / 2_000;
+    /// It stands for the whole target.
+    const STEP_MAX: u8 = Self::WANTS_MORE - 1;
+    /// A job that wants no more than it has is expected to want up to a quarter more next, or what it had and this.
     const MARGIN: u32 = 4;
-    /// What a job wants is another amount if it differs by a quarter, and by this at least;
-    const OTHER_WANTED: u8 = 4;
-    /// and what one had that wants more is so if it differs by this.
-    const OTHER_HAD: u8 = 25;
+    const MARGIN_LEAST: u32 = 2 * Self::UNIT;
+    /// What one had that wants more is another amount if it differs by this.
+    const OTHER_HAD: u32 = PARTS_PER_TARGET / 4;
 
     /// Of a job that had `service` of a target in so long a time, and waited for more or did not.
     pub fn of(service: Nanos, window: Nanos, wants_more: bool) -> Self {
-        let hundredths = (u128::from(service.0) * u128::from(Self::WHOLE)).div_ceil(u128::from(window.0.max(1)));
-        let had = u8::try_from(hundredths).unwrap_or(Self::WHOLE).min(Self::WHOLE);
-        Self(if wants_more { had | Self::WANTS_MORE } else { had })
+        let parts = (u128::from(service.0) * u128::from(PARTS_PER_TARGET)).div_ceil(u128::from(window.0.max(1)));
+        Self::with_parts(u32::try_from(parts).unwrap_or(PARTS_PER_TARGET), wants_more)
     }
 
-    /// What it had, in parts of [`PARTS_PER_TARGET`], rounded up to a hundredth of that.
+    fn with_parts(parts: u32, wants_more: bool) -> Self {
+        let units = parts.min(PARTS_PER_TARGET).div_ceil(Self::UNIT);
+        let shift = units.checked_ilog2().unwrap_or(0).saturating_sub(Self::FRACTION_BITS);
+        let step = (shift << Self::FRACTION_BITS) + units.div_ceil(1 << shift);
+        let step = u8::try_from(step).map_or(Self::STEP_MAX, |step| step.min(Self::STEP_MAX));
+        Self(if wants_more { step | Self::WANTS_MORE } else { step })
+    }
+
+    /// What it had, in parts of [`PARTS_PER_TARGET`], rounded up to the next step.
     pub fn had_parts(self) -> u32 {
-        u32::from(self.had()) * (PARTS_PER_TARGET / u32::from(Self::WHOLE))
+        let step = self.0 & !Self::WANTS_MORE;
+        if step == Self::STEP_MAX {
+            return PARTS_PER_TARGET;
+        }
+        let shift = (u32::from(step) >> Self::FRACTION_BITS).saturating_sub(1);
+        ((u32::from(step) - (shift << Self::FRACTION_BITS)) << shift) * Self::UNIT
     }
 
     /// What it may want until the next report, in the same parts; nothing if that is all that it can get.
     pub fn wanted_parts(self) -> Option<u32> {
-        let had = self.had_parts().max(PARTS_PER_TARGET / u32::from(Self::WHOLE));
-        (!self.wants_more()).then(|| (had + had / Self::MARGIN).min(PARTS_PER_TARGET))
+        (!self.wants_more()).then(|| self.expected_parts())
     }
 
     /// Whether it waited for more.
@@ -267,29 +282,31 @@ impl Load {
         self.0 & Self::WANTS_MORE != 0
     }
 
+    /// Whether it had next to nothing, the first step or less, and did not wait.
+    pub(crate) fn is_least(self) -> bool {
+        self.0 <= 1
+    }
+
     /// That of two that are known as one job.
     pub(crate) fn with(self, other: Self) -> Self {
-        let had = (self.had() + other.had()).min(Self::WHOLE);
-        Self(had | (self.0 | other.0) & Self::WANTS_MORE)
+        Self::with_parts(self.had_parts() + other.had_parts(), self.wants_more() || other.wants_more())
     }
 
-    fn had(self) -> u8 {
-        self.0 & !Self::WANTS_MORE
+    fn expected_parts(self) -> u32 {
+        let had = self.had_parts();
+        (had + (had / Self::MARGIN).max(Self::MARGIN_LEAST)).min(PARTS_PER_TARGET)
     }
 
-    fn makes_sense(self) -> bool {
-        self.had() <= Self::WHOLE
-    }
-
-    /// Whether who was told `told` decides otherwise by this.
+    /// Whether who was told `told` decides otherwise by this: what it had is more than what was expected by that, or so much less. So nobody
+    /// who does not wait has more than is counted for long.
     pub(crate) fn wants_other_than(self, told: Self) -> bool {
-        let limit = (told.had() / 4).max(Self::OTHER_WANTED);
-        self.wants_more() != told.wants_more() || !self.wants_more() && self.had().abs_diff(told.had()) >= limit
+        let is_above = |one: Self, other: Self| one.had_parts() > other.expected_parts();
+        self.wants_more() != told.wants_more() || !self.wants_more() && (is_above(self, told) || is_above(told, self))
     }
 
     /// Whether it is worth saying to who was told `told` and is told something anyway.
     pub(crate) fn is_other_than(self, told: Self) -> bool {
-        self.wants_other_than(told) || self.had().abs_diff(told.had()) >= Self::OTHER_HAD
+        self.wants_other_than(told) || self.had_parts().abs_diff(told.had_parts()) >= Self::OTHER_HAD
     }
 }
 
@@ -371,9 +388,6 @@ impl Report {
         let report: Self = decode(bytes)?;
         if let Self::Changes(Changes { jobs, rows, gone, .. }) = &report {
             check_len(jobs.len(), rows.len().max(gone.len()))?;
-            if let Some(row) = rows.iter().find(|row| !row.load.makes_sense()) {
-                return Err(BadMessage::TooMuch { parts: row.load.had_parts() });
-            }
         }
         Ok(report)
     }
@@ -448,10 +462,11 @@ mod tests {
     fn a_load_is_what_was_had_and_whether_that_was_all_that_is_wanted() {
         let load = |had, wants_more| Load::of(Nanos(had), Nanos(1_000), wants_more);
         let shown = |load: Load| (load.had_parts(), load.wanted_parts());
-        assert_eq!(shown(load(401, true)), (410_000, None));
+        assert_eq!(shown(load(401, true)), (416_000, None));
         assert_eq!(shown(load(400, false)), (400_000, Some(500_000)));
-        assert_eq!(shown(load(900, false)), (900_000, Some(1_000_000)));
-        assert_eq!(shown(load(0, false)), (0, Some(12_500)), "it was there");
+        assert_eq!(shown(load(900, false)), (928_000, Some(1_000_000)));
+        assert_eq!(shown(load(1, false)), (1_000, Some(2_000)));
+        assert_eq!(shown(load(0, false)), (0, Some(1_000)), "it was there");
         assert_eq!(shown(Load::of(Nanos(u64::MAX), Nanos(0), false)), (1_000_000, Some(1_000_000)));
         assert_eq!(shown(Load::WANTS_ALL), (0, None));
         // What is worth saying, and what is so by itself.
@@ -459,9 +474,26 @@ mod tests {
         assert_eq!(news(load(400, false), load(400, true)), (true, true));
         assert_eq!(news(load(400, false), load(490, false)), (false, false));
         assert_eq!(news(load(400, false), load(500, false)), (true, true));
-        assert_eq!(news(load(0, false), load(30, false)), (false, false));
+        assert_eq!(news(load(400, false), load(330, false)), (false, false));
+        assert_eq!(news(load(400, false), load(300, false)), (true, true));
+        assert_eq!(news(load(10, false), load(12, false)), (false, false));
+        assert_eq!(news(load(10, false), load(14, false)), (true, true));
+        assert_eq!(news(load(0, false), load(1, false)), (false, false), "a thousandth is no news");
+        assert_eq!(news(load(0, false), load(2, false)), (true, true));
         assert_eq!(news(load(400, true), load(600, true)), (false, false));
         assert_eq!(news(load(400, true), load(900, true)), (true, false));
+    }
+
+    /// Whatever byte it is: what is told is told again as it was.
+    #[test]
+    fn steps_grow_by_little() {
+        let steps: Vec<u32> = (0..=Load::STEP_MAX).map(|step| Load(step).had_parts()).collect();
+        for (step, had) in (0_u8..).zip(&steps) {
+            assert_eq!(Load::with_parts(*had, false), Load(step));
+            assert_eq!(Load::with_parts(*had, true), Load(step | Load::WANTS_MORE));
+        }
+        assert!(steps.is_sorted_by(|one, next| one < next && next - one <= (one / 16).max(Load::UNIT)), "{steps:?}");
+        assert_eq!((steps[0], steps[usize::from(Load::STEP_MAX)]), (0, PARTS_PER_TARGET));
     }
 
     #[test]
@@ -470,9 +502,6 @@ mod tests {
         long.rows = vec![long.rows[0]; ROWS_MAX + 1];
         let refused = Report::decode(&Report::Changes(long).encode());
         assert_eq!(refused, Err(BadMessage::TooLong { jobs: 1, rows: ROWS_MAX + 1 }));
-        let mut loud = changes();
-        loud.rows[0].load = Load(101);
-        assert_eq!(Report::decode(&Report::Changes(loud).encode()), Err(BadMessage::TooMuch { parts: 1_010_000 }));
         let bytes = [FORMAT; MESSAGE_LEN_MAX + 1];
         assert_eq!(Report::decode(&bytes), Err(BadMessage::TooManyBytes(MESSAGE_LEN_MAX + 1)));
         let mut much = allocation();

@@ -7,7 +7,8 @@
 //!
 //! A job is *satisfied* that waits for more at none of its targets, and wants at each of them no more than is due to it there. Its part
 //! of a target is what is due to it, so that it is served well if it wants more next; of the targets, the schemes divide
-//! among the others what it is likely to leave. It is neither throttled nor does it redeem. Who takes less than is due to him
+//! among the others what it is likely to leave. Of one that had next to nothing and did not wait it is never asked whether a part is enough: a job
+//! of one node beside one of thousands is due less than can be told. It is neither throttled nor does it redeem. Who takes less than is due to him
 //! makes more due to the others, some of whom may be satisfied by that: it is gone through again, as progressive filling does.
 //!
 //! A job that waits at one target counts at all of its targets, however little it has of the others: they may be waiting for that one.
@@ -56,17 +57,18 @@ impl Satisfied {
             let before = candidates.len();
             candidates.retain(|&(place, job)| {
                 let weight = found.weights[place];
-                let is_enough = |row: &KnownRow| {
+                // Of who does next to nothing what is due to him is enough, however little.
+                let taken = |row: &KnownRow| {
                     let target = at(row.target);
                     let due = found.left[target] * weight / weights_left[target];
-                    wanted(row).is_some_and(|wanted| wanted <= due)
+                    wanted(row).filter(|wanted| *wanted <= due || row.of.load.is_least()).map(|wanted| wanted.min(due))
                 };
-                if !job.rows.iter().all(is_enough) {
+                let Some(taken) = job.rows.iter().map(taken).collect::<Option<Vec<f64>>>() else {
                     return true;
-                }
+                };
                 found.is_satisfied[place] = true;
-                for row in &job.rows {
-                    found.left[at(row.target)] -= wanted(row).unwrap_or(0.0);
+                for (row, taken) in job.rows.iter().zip(taken) {
+                    found.left[at(row.target)] -= taken;
                     weights_left[at(row.target)] -= weight;
                 }
                 false
@@ -128,11 +130,19 @@ mod tests {
         Plan::new(&policy.parse().unwrap(), Nanos::from_secs(10), Kept::default()).unwrap().unwrap()
     }
 
+    fn load(had: Option<u64>, whole: u64) -> Load {
+        had.map_or(Load::WANTS_ALL, |had| Load::of(Nanos(had), Nanos(whole), false))
+    }
+
     fn decide(plan: &mut Plan, at_s: u64, jobs: &[Had]) -> Decided {
-        let load = |had: Option<u64>| had.map_or(Load::WANTS_ALL, |had| Load::of(Nanos(had), Nanos(100), false));
+        decide_of(plan, at_s, 100, jobs)
+    }
+
+    /// What jobs had is in parts of `whole`.
+    fn decide_of(plan: &mut Plan, at_s: u64, whole: u64, jobs: &[Had]) -> Decided {
         let using = |(name, at): &Had| Using {
             job: ReportedJob::from(&JobInfo::new(name, "ada", "astro")),
-            at: at.iter().map(|(at, had)| (TargetId(*at), Use { load: load(*had), progress: None })).collect(),
+            at: at.iter().map(|(at, had)| (TargetId(*at), Use { load: load(*had, whole), progress: None })).collect(),
         };
         let standing = Standing::of(&jobs.iter().map(using).collect::<Vec<_>>());
         let now = Nanos::from_secs(at_s);
@@ -178,20 +188,41 @@ mod tests {
         assert_eq!(issued(Some(50)).issued, Coupons(150_000));
     }
 
+    /// However many there are, and however little is due to each of them: those that want less hold nobody up, and get no coupons.
+    #[test]
+    fn a_hundred_jobs_that_do_little_are_satisfied() {
+        let decided = |policy: &str, count: u32, little: Option<u64>| {
+            let names: Vec<String> = (0..count).map(|at| format!("job{at}")).collect();
+            let small = [(0, little)];
+            let mut jobs: Vec<Had> = vec![("both", &[(0, None), (1, None)])];
+            jobs.extend(names.iter().map(|name| (&**name, &small[..])));
+            decide_of(&mut plan(policy), 1, 100_000, &jobs)
+        };
+        // Each wants 0.5 % and a quarter of that; or next to nothing, for which 0.05 % is enough.
+        for (count, little) in [(99, 500), (1_999, 20)] {
+            let [counted, satisfied] = [None, Some(little)].map(|little| decided("gift{throttle=0.3}", count, little));
+            assert!(counted.issued > Coupons(0));
+            assert_eq!(satisfied.issued, Coupons(0));
+        }
+        let [counted, satisfied] = [None, Some(500)].map(|little| parts(&decided("bsip", 99, little)));
+        assert_eq!((counted[&(0, 0)], counted[&(0, 1)]), (10, 10));
+        assert_eq!((satisfied[&(0, 0)], satisfied[&(0, 1)], satisfied[&(1, 0)]), (381, 381, 10));
+    }
+
     /// Who waits at one target counts at all, and who is satisfied by what another one leaves is so.
     #[test]
     fn it_is_the_whole_job_and_all_of_them_in_turn() {
         let waits = decide(&mut plan("bsip"), 1, &[("A", &[(0, Some(1)), (1, None)]), ("B", &[(0, None)])]);
         assert_eq!((parts(&waits)[&(0, 0)], parts(&waits)[&(1, 0)]), (500, 500));
-        // 30 % and a quarter of that is more than a third, and less than half of what the one with 4 % leaves.
+        // 30 %, told as 30.4 %, and a quarter of that is more than a third, and less than half of what the one with 4 % leaves.
         let turn =
             decide(&mut plan("bsip"), 1, &[("A", &[(0, Some(30))]), ("B", &[(0, Some(4))]), ("C", &[(0, None)])]);
-        assert_eq!(parts(&turn)[&(2, 0)], 575);
+        assert_eq!(parts(&turn)[&(2, 0)], 570);
         let all = decide(&mut plan("gift"), 1, &[("A", &[(0, Some(30))]), ("B", &[(0, Some(4))])]);
         assert_eq!((all.jobs, parts(&all)[&(0, 0)], parts(&all)[&(1, 0)]), (2, 500, 500));
     }
 
-    fn load() -> impl Strategy<Value = Option<u64>> {
+    fn any_load() -> impl Strategy<Value = Option<u64>> {
         prop_oneof![1 => Just(None), 3 => (0..=100_u64).prop_map(Some)]
     }
 
@@ -199,7 +230,7 @@ mod tests {
         /// Nobody is left less than he wants nor takes more than is due to him, and all that is not theirs is the others'.
         #[test]
         fn what_some_want_and_what_is_left_is_all(
-            jobs in proptest::collection::vec(proptest::collection::btree_map(0..4_u16, load(), 1..4), 1..9),
+            jobs in proptest::collection::vec(proptest::collection::btree_map(0..4_u16, any_load(), 1..4), 1..9),
             policy in proptest::sample::select(vec!["gift{throttle=0.5}", "bsip", "mbw", "tsa{throttle=0.5}"]),
         ) {
             let names: Vec<String> = (0..jobs.len()).map(|at| format!("job{at}")).collect();
@@ -214,7 +245,8 @@ mod tests {
             for target in 0..4 {
                 let wanted = |place: &usize| {
                     let (_, had) = at[*place].iter().find(|(at, _)| *at == target)?;
-                    Some(had.map_or(1.0, |had| (had.max(1) as f64 * 1.25 / 100.0).min(1.0)))
+                    let wanted = load(*had, 100).wanted_parts().unwrap_or(PARTS_PER_TARGET);
+                    Some(f64::from(wanted) / f64::from(PARTS_PER_TARGET))
                 };
                 let here: Vec<usize> = (0..at.len()).filter(|place| wanted(place).is_some()).collect();
                 let (some, others): (Vec<usize>, Vec<usize>) = here.into_iter().partition(is_one);

@@ -409,7 +409,13 @@ impl Store {
                 Ok(inode) => {
                     let root = self.load(Ino::ROOT.0)?;
                     let mut edit = self.edit();
+                    // Where users see the root, the name of one that another server has by now stays without an inode.
+                    let is_others = |name: &[u8]| {
+                        self.whereabouts()
+                            .is_some_and(|known| known.is_root() && known.names.get(name) == Some(&volume))
+                    };
                     if let Body::Directory { name, .. } = inode.record().body.clone()
+                        && !is_others(&name)
                         && self.look_up(&root, &name)?.is_some_and(|entry| entry.ino == ino)
                     {
                         edit.leave(&root, &name);

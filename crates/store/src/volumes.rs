@@ -63,7 +63,7 @@ impl Whereabouts {
         }
     }
 
-    fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         self.own == self.root
     }
 }

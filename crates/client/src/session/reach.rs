@@ -103,13 +103,14 @@ impl Session {
             // A host that is gone does not even refuse.
             let patience = if addresses.len() > 1 { deadline.min(Deadline::after(ADDRESS_PATIENCE)) } else { deadline };
             let (may_pass, reason) = match Line::open(address, identity, patience).map(|line| self.known(line)) {
-                Ok(Ok(mut line)) => {
-                    let local = self.in_memory(&mut line, identity, patience);
-                    let (mut line, address) = local.unwrap_or((line, *address));
-                    line.outwait(address);
-                    self.chosen.store(mark_of(address), Ordering::Relaxed);
-                    return Ok(line);
-                }
+                Ok(Ok(line)) => match self.in_memory(line, address, identity, patience) {
+                    Ok((mut line, address)) => {
+                        line.outwait(address);
+                        self.chosen.store(mark_of(address), Ordering::Relaxed);
+                        return Ok(line);
+                    }
+                    Err(reason) => (true, reason.to_string()),
+                },
                 // Others know where the right one is by now.
                 Ok(Err(reason)) => (true, reason),
                 Err(error) => (is_worth_waiting(&error), error.to_string()),
@@ -122,28 +123,50 @@ impl Session {
         Err(trouble)
     }
 
-    /// A line through shared memory instead of a new one on TCP, if the server is on this host: who gives several addresses, the
-    /// same ones on every host perhaps, leaves it to the client how to reach which server. Who gives one says how.
-    fn in_memory(&self, line: &mut Line, identity: &Identity, deadline: Deadline) -> Option<(Line, &Address)> {
+    /// A line through shared memory instead of this new one on TCP to `address`, if the server is on this host: who gives several
+    /// addresses, the same ones on every host perhaps, leaves it to the client how to reach which server. Who gives one says how.
+    ///
+    /// # Errors
+    /// The server did not answer. The line is given up with that: a late answer would be taken for that of the next request.
+    fn in_memory<'a>(
+        &'a self,
+        mut line: Line,
+        address: &'a Address,
+        identity: &Identity,
+        deadline: Deadline,
+    ) -> Result<(Line, &'a Address), SocketError> {
         let is_to_be_found = self.is_home && self.places.given().len() > 1 && matches!(line, Line::Tcp(_));
-        let server = self.server().filter(|server| is_to_be_found && self.places.of(*server).is_empty())?;
+        let unknown = self.server().filter(|server| is_to_be_found && self.places.of(*server).is_empty());
+        let Some(server) = unknown else { return Ok((line, address)) };
         let patience = deadline.min(Deadline::after(ADDRESS_PATIENCE));
-        let found = self.asked_for(server, line, patience)?;
-        self.places.learn(server, found);
+        if let Some(found) = self.asked_for(server, &mut line, patience)? {
+            self.places.learn(server, found);
+        }
         let is_local = |address: &&Address| matches!(address, Address::Unix(_));
-        self.places.of(server).iter().filter(is_local).find_map(|address| {
-            let line = Line::open(address, identity, patience).ok()?;
-            Some((self.known(line).ok()?, address))
-        })
+        let local = self.places.of(server).iter().filter(is_local).find_map(|address| {
+            let found = self.known(Line::open(address, identity, patience).ok()?).ok()?;
+            // Another cluster's server on this host may have the same number.
+            (found.verifier() == line.verifier()).then_some((found, address))
+        });
+        Ok(local.unwrap_or((line, address)))
     }
 
-    /// Where `server` listens, as whoever is at the other end of `line` knows.
-    fn asked_for(&self, server: ServerId, line: &mut Line, deadline: Deadline) -> Option<Vec<Address>> {
+    /// Where `server` listens, as whoever is at the other end of `line` knows; nothing if he does not.
+    ///
+    /// # Errors
+    /// He did not answer, and may do so later: the line is of no use any more.
+    fn asked_for(
+        &self,
+        server: ServerId,
+        line: &mut Line,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<Address>>, SocketError> {
         let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
         let mut reply = vec![0; PATH_LEN_MAX];
-        let answer = line.exchange(&request, [b"", b""], &mut reply, deadline.left()?, self.conduct.manner);
-        let header = answer.ok().map(|(header, _)| header).filter(|header| header.errno == 0)?;
-        places::parse(reply.get(..header.payload_len as usize)?)
+        let left = deadline.left().ok_or(SocketError::TimedOut)?;
+        let (header, _) = line.exchange(&request, [b"", b""], &mut reply, left, self.conduct.manner)?;
+        let told = reply.get(..header.payload_len as usize).filter(|_| header.errno == 0);
+        Ok(told.and_then(places::parse))
     }
 
     /// Asks the other servers where this one is: it may have been started on another host.
@@ -161,7 +184,7 @@ impl Session {
                 return;
             }
             let Ok(mut line) = Line::open(address, &identity, patience) else { continue };
-            if let Some(found) = self.asked_for(server, &mut line, patience) {
+            if let Ok(Some(found)) = self.asked_for(server, &mut line, patience) {
                 return self.places.learn(server, found);
             }
         }

@@ -25,8 +25,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Servers of which marks are kept at once at most: of a file on more, those of the first.
+/// Servers of which marks are kept at once at most where there is a place of a fixed size for them. Of more servers none are noted,
+/// and what is lost on them nobody is told.
 pub const MARKS_MAX: usize = 64;
+/// A file has marks of more servers than it lies on while it is moved, and so does one whose volume is.
+const MARKS_MORE: usize = 3;
 
 /// A server and its verifier, as one number that is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +62,10 @@ pub struct Unsynced(Arc<dyn AsRef<[AtomicU64]> + Send + Sync>);
 impl Unsynced {
     /// For what lies on so many servers.
     pub(crate) fn of_servers(count: usize) -> Self {
-        let mark = || AtomicU64::new(0);
+        let mark = |_| AtomicU64::new(0);
         match count {
-            0 | 1 => Self(Arc::new([mark()])),
-            _ => Self(Arc::new((0..count.min(MARKS_MAX)).map(|_| mark()).collect::<Vec<_>>())),
+            0 | 1 => Self(Arc::new(std::array::from_fn::<_, { 1 + MARKS_MORE }, _>(mark))),
+            _ => Self(Arc::new((0..count + MARKS_MORE).map(mark).collect::<Vec<_>>())),
         }
     }
 
@@ -71,12 +74,9 @@ impl Unsynced {
         Self(place)
     }
 
-    /// From now on kept where `other` keeps its own.
-    pub fn join(&mut self, other: Self) {
-        if !std::ptr::eq(self.marks(), other.marks()) {
-            self.take().into_iter().for_each(|mark| other.note(mark));
-            *self = other;
-        }
+    /// It is `other`'s from now on what is noted here.
+    pub fn give_to(&self, other: &Self) {
+        self.take().into_iter().for_each(|mark| other.note(mark));
     }
 
     /// Notes what `other` has noted as well.
@@ -178,25 +178,24 @@ mod tests {
     }
 
     #[test]
-    fn more_servers_than_there_is_room_for_harm_nobody() {
-        let unsynced = Unsynced::of_servers(1_000);
+    fn of_more_servers_than_there_is_room_for_nothing_is_noted() {
+        let unsynced = Unsynced::of_servers(10);
         (1..=1_000).for_each(|server| unsynced.note(Mark::new(server, 1)));
-        assert_eq!(unsynced.take().len(), MARKS_MAX);
+        assert_eq!(unsynced.take().len(), 10 + MARKS_MORE);
         let mark = Mark::new(0, 0);
         unsynced.note(mark);
         assert_eq!(unsynced.take(), [mark], "also of a server that says nothing of use");
     }
 
     #[test]
-    fn who_joins_another_brings_along_what_he_has() {
+    fn what_is_given_to_another_is_his() {
         let shared = Unsynced::at(Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
-        let mut own = Unsynced::default();
+        let own = Unsynced::default();
         own.note(Mark::new(1, 7));
-        own.join(shared.clone());
+        own.give_to(&shared);
         own.note(Mark::new(2, 7));
-        own.join(shared.clone());
-        assert_eq!(shared.look().len(), 2);
-        assert_eq!(own.take(), [Mark::new(1, 7), Mark::new(2, 7)]);
-        assert_eq!(shared.look(), []);
+        own.give_to(&shared);
+        assert_eq!(own.look(), []);
+        assert_eq!(shared.take(), [Mark::new(1, 7), Mark::new(2, 7)]);
     }
 }

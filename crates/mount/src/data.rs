@@ -141,7 +141,7 @@ impl MountedFiles {
         let written = written.map_err(|e| errno(&e))?;
         if flags & libc::O_DSYNC != 0 {
             let data_only = flags & libc::O_SYNC != libc::O_SYNC;
-            client.sync(&handle.file, data_only).map_err(|e| errno(&e))?;
+            handle.sync(&client, data_only)?;
         }
         Ok(written)
     }
@@ -180,7 +180,8 @@ impl MountedFiles {
     /// Puts an open file or directory on stable storage.
     pub(crate) fn sync(&self, request: &Request, handle: FileHandle, data_only: bool) -> Outcome<()> {
         let handle = self.handles.get(handle)?;
-        self.charged(request, &handle.client)?.sync(&handle.file, data_only).map_err(|e| errno(&e))
+        let client = self.charged(request, &handle.client)?;
+        handle.sync(&client, data_only)
     }
 
     /// Gives an open file or directory back, and `whole`'s lock of the file as a whole.

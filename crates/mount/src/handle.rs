@@ -1,7 +1,8 @@
 //! Open files and directories, by the numbers that the kernel knows them under.
 
+use crate::sessions::errno;
 use fuser::FileHandle;
-use isonomia_client::{Client, OpenFile, access};
+use isonomia_client::{Client, OpenFile, Unsynced, access};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +16,9 @@ pub struct Handle {
     pub client: Arc<Client>,
     /// Who locked through it.
     pub lockers: Lockers,
+    /// Where it is noted, for all who have the file open for reading and writing, that pages were written back and not synced: the
+    /// kernel writes them back through any of these, whoever stored.
+    pub written_back: Unsynced,
 }
 
 /// Owners of locks that were taken through one open file.
@@ -29,7 +33,13 @@ pub struct Lockers {
 impl Handle {
     /// An open file that nobody has locked.
     pub fn new(file: OpenFile, client: Arc<Client>) -> Self {
-        Self { file, client, lockers: Lockers::default() }
+        Self { file, client, lockers: Lockers::default(), written_back: Unsynced::default() }
+    }
+
+    /// Puts it on stable storage, on behalf of `client`; EIO also for what was written back and may have been lost since.
+    pub fn sync(&self, client: &Client, data_only: bool) -> Result<(), Errno> {
+        self.written_back.give_to(&self.file.unsynced);
+        client.sync(&self.file, data_only).map_err(|error| errno(&error))
     }
 
     /// Whether it may be mapped shared and writable: the kernel demands that it can be read, too.

@@ -32,8 +32,8 @@ pub struct File<F> {
     pub writers: usize,
     /// What it was opened with.
     pub capability: Capability,
-    /// Where all these open files note what was written and not synced: the kernel writes pages back through any of them.
-    pub unsynced: Unsynced,
+    /// Where all these open files note what was written back and not synced: the kernel does that through any of them.
+    pub written_back: Unsynced,
     /// The number of the session that has the mapping, while it is here. LeaseEvents of another may be on its way.
     pub session: u64,
     /// It is to be given back, and among `recalled` from when it is here until that begins.
@@ -62,19 +62,19 @@ impl<F> Default for Table<F> {
 
 impl<F> Table<F> {
     /// A file was opened for reading and writing.
-    pub fn opened(&mut self, capability: &Capability, unsynced: &Unsynced) -> Unsynced {
+    pub fn opened(&mut self, capability: &Capability) -> Unsynced {
         let new = || File {
             lease: Lease::default(),
             writers: 0,
             capability: *capability,
-            unsynced: unsynced.clone(),
+            written_back: Unsynced::default(),
             session: 0,
             is_recalled: false,
             validity: Validity::Known,
         };
         let file = self.files.entry(capability.ino).or_insert_with(new);
         file.writers += 1;
-        file.unsynced.clone()
+        file.written_back.clone()
     }
 
     /// A file that was [`Self::opened`] is closed; whether its mapping is to be given back.
@@ -159,7 +159,7 @@ mod tests {
     /// A table with one file, whose mapping is neither here nor asked for.
     fn table() -> Table<()> {
         let mut table = Table::default();
-        table.opened(&Capability { ino: 7, ..Capability::default() }, &Unsynced::default());
+        table.opened(&Capability { ino: 7, ..Capability::default() });
         table
     }
 

@@ -103,9 +103,9 @@ impl ServerMappings {
         Ok(())
     }
 
-    /// A file of the server was opened for reading and writing. Where it is to note what was written and not synced.
+    /// A file of the server was opened for reading and writing. Where it is noted that pages were written back and not synced.
     pub fn opened(&self, file: &OpenFile) -> Unsynced {
-        self.shared.table().opened(&file.capability, &file.unsynced)
+        self.shared.table().opened(&file.capability)
     }
 
     /// A file that was [`Self::opened`] is closed: with the last, the mapping goes.
@@ -134,7 +134,10 @@ impl ServerMappings {
                     self.shared.take_again(capability)?;
                 }
                 Err(errno @ (Errno::AGAIN | Errno::IO)) => break errno,
-                other => return other,
+                other => {
+                    handle.written_back.note_all(&handle.file.unsynced);
+                    return other;
+                }
             }
         };
         tracing::error!(ino = capability.ino, offset, "written pages of a mapping that is not here: EIO");

@@ -44,10 +44,7 @@ impl Mappings {
     pub fn opened(&self, handle: &mut Handle) {
         let mappings = self.of(handle.file.capability.ino);
         match mappings.map_or_else(|| self.begin(handle), Ok) {
-            Ok(mappings) => {
-                let unsynced = mappings.opened(&handle.file);
-                handle.file.unsynced.join(unsynced);
-            }
+            Ok(mappings) => handle.written_back = mappings.opened(&handle.file),
             // What programs store to mapped memory of it will be refused.
             Err(error) => tracing::error!(%error, "no thread listens to a server: its files cannot be mapped to write"),
         }

@@ -69,13 +69,16 @@ impl Exchange {
     }
 }
 
-/// Who uses the target at `place` of a server.
+/// Who uses the target at `place` of a server, each once: two jobs of one user and name count as one.
 fn uses(table: &Table, place: usize) -> impl Iterator<Item = Use> {
     let window = (table.window_ns as f64).max(1.0);
-    table.targets.get(place).into_iter().flatten().filter_map(move |row| {
-        let of = identity(table.jobs.get(row.job as usize)?);
-        Some(Use { of, part: (row.service_ns as f64 / window).min(1.0), is_short: row.is_short })
-    })
+    let mut found: BTreeMap<Identity, (f64, bool)> = BTreeMap::new();
+    for row in table.targets.get(place).into_iter().flatten() {
+        let Some(job) = table.jobs.get(row.job as usize) else { continue };
+        let (part, is_short) = found.entry(identity(job)).or_default();
+        (*part, *is_short) = ((*part + row.service_ns as f64 / window).min(1.0), *is_short || row.is_short);
+    }
+    found.into_iter().map(|(of, (part, is_short))| Use { of, part, is_short })
 }
 
 impl Left {
@@ -205,6 +208,10 @@ mod tests {
         assert_eq!(left_of(table, 0, Some("new")), 0.25);
         // Nobody waits, so there is something left however much it has.
         assert_eq!(left_of(beside(6, &[(0, 0.5, false)]), 0, Some("new")), 0.5);
+        // Two jobs of one user and name are one.
+        let mut table = beside(0, &[(0, 0.5, true), (1, 0.5, true)]);
+        table.jobs[1] = table.jobs[0].clone();
+        assert_eq!(left_of(table, 0, Some("new")), 0.5);
         // What it uses itself elsewhere it has there as well.
         let mut table = beside(0, &[(0, 1.0, true)]);
         table.targets.extend([vec![row(5, 1.0)], vec![row(6, 1.0)]]);

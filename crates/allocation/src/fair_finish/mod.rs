@@ -130,8 +130,8 @@
 //! not ended; so A's next run is submitted after D. D starts when all that was submitted before it has ended: at some T that
 //! does not depend on L. With L large enough the first phase of D ends under the rule as much later as you like. ∎ It is the
 //! same if the rule knows what all who are there will do, of systems in which p is the last phase of a run and the next one
-//! computes for L; and with EASY backfilling, of systems in which nobody waits at t, for then under fair sharing A's next
-//! run is taken to end too late to overtake D. Nothing in it is of fair sharing: it is so of any schedule in its place.
+//! computes for L; and with EASY backfilling, of systems in which nobody waits at t, neither under the rule nor under fair
+//! sharing, for then under fair sharing A's next run is taken to end too late to overtake D. Nothing in it is of fair sharing: it is so of any schedule in its place.
 //!
 //! *b) Nor does it help to know all of what is to come: in some systems no rule makes anybody's time in I/O noticeably less
 //! than under fair sharing unless one application in four has more.* *Proof.* There are three nodes. A and B, of one node
@@ -141,9 +141,10 @@
 //! ends A and B at 20; D starts then, before their next runs, and is in I/O from 120 to 130. No phase but the first two
 //! takes longer than it would alone, so only those can become shorter, by more than 20 − u only if one of them, say that of
 //! A, ends at a time t from 10 to u. Not both do. Then A's next run starts at t. With it and E two of three nodes are taken,
-//! so D does not start before that run has ended: at t + 1,001, unless its phase or that of B takes longer. Then
-//! D is in I/O from t + 1,101 on, which is between 1,111 and 1,121, and E from 1,105 to 1,135, unless somebody's phase takes
-//! longer: one of them has to, for they are at the same target. ∎
+//! so D starts when that run has ended (and B's first, which is done by 21 unless B has more). That is at t + 1,001 at the
+//! earliest, so at 1,011, and at 1,021 at the latest, unless A has more: its two phases took 21 s under fair sharing. So D
+//! comes to the target between 1,111 and 1,121 and is done by 1,131, unless it has more, and E is there from 1,105 to
+//! 1,135, unless it has more: one of the two has, for it is the same target. ∎
 //!
 //! Both are about what can be promised. That a rule leaves few worse off in systems that there are is not excluded; what was
 //! measured stands in `docs/concepts/fair-finish.md`. `crates/sim/tests/limited_nodes.rs` computes both, with backfilling.

@@ -114,8 +114,9 @@ class Crew:
         self.units = units
         self.out = out
         self.next = 0
-        # The unit that each works on, by its connection.
+        # The unit that each works on, by its connection, and its process.
         self.busy = {}
+        self.pids = {}
         self.outcome = Outcome()
         self.jobs = jobs
 
@@ -128,38 +129,48 @@ class Crew:
                 for connection in multiprocessing.connection.wait(list(self.busy)):
                     self.take(connection)
         finally:
+            self.end()
             signal.signal(signal.SIGTERM, before)
         return self.outcome
 
     def hire(self):
         ours, theirs = multiprocessing.Pipe()
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             ours.close()
             for other in self.busy:
                 other.close()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             work(theirs, self.units)
         theirs.close()
+        self.pids[ours] = pid
         self.give(ours)
 
     def give(self, connection):
         """Has it do the next unit, or nothing more."""
         if self.next == len(self.units):
-            self.busy.pop(connection, None)
-            connection.close()
-            return
+            return self.dismiss(connection)
         self.busy[connection] = self.next
-        connection.send(self.next)
         self.next += 1
+        try:
+            connection.send(self.busy[connection])
+        except OSError:
+            # It is gone, which is seen when it is listened to.
+            pass
+
+    def dismiss(self, connection):
+        self.busy.pop(connection, None)
+        connection.close()
+        os.waitpid(self.pids.pop(connection), 0)
 
     def take(self, connection):
         """What it has done."""
         try:
             text, outcome = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             # The process is gone, and with it what it had done of its unit.
-            names = [test.id() for test in self.units[self.busy.pop(connection)]]
-            connection.close()
+            names = [test.id() for test in self.units[self.busy[connection]]]
+            self.dismiss(connection)
             text, outcome = f"the process of these tests ended: {' '.join(names)}\n", Outcome(failed=names)
             if self.next < len(self.units):
                 self.hire()
@@ -169,12 +180,18 @@ class Crew:
         self.out.flush()
         self.outcome.add(outcome)
 
+    def end(self):
+        """Nobody goes on when this does not."""
+        for pid in self.pids.values():
+            os.kill(pid, signal.SIGTERM)
+
     def stopped(self, *_):
         """Somebody ends this run: what takes so long?"""
         for unit in self.busy.values():
             names = " ".join(test.id() for test in self.units[unit])
             self.out.write(f"stopped at: {names}\n")
         self.out.flush()
+        self.end()
         os._exit(1)
 
 

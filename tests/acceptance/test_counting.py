@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import unittest
 from unittest import mock
 
@@ -22,6 +23,9 @@ class Kinds(unittest.TestCase):
 
     def ends_the_process(self):
         os._exit(7)
+
+    def is_killed(self):
+        os.kill(os.getpid(), signal.SIGKILL)
 
     @unittest.expectedFailure
     def passes_unexpectedly(self):
@@ -68,8 +72,9 @@ class Counting(unittest.TestCase):
 
     def test_a_test_that_ends_its_process_has_failed_and_the_others_go_on(self):
         for jobs in [1, 2, 5]:
-            outcome, text = run(Kinds("ends_the_process"), *[Kinds("passes")] * 4, Kinds("ends_the_process"), jobs=jobs)
-            self.assertEqual(outcome.summary().splitlines()[-1], "4 passed, 2 failed, 0 skipped", text)
+            for end in ["ends_the_process", "is_killed"]:
+                outcome, text = run(Kinds(end), *[Kinds("passes")] * 4, Kinds(end), jobs=jobs)
+                self.assertEqual(outcome.summary().splitlines()[-1], "4 passed, 2 failed, 0 skipped", text)
 
     def test_those_of_a_class_that_share_something_are_together(self):
         tests = [Sharing("passes"), Kinds("passes"), Sharing("fails"), Kinds("fails")]

@@ -28,7 +28,8 @@ const CAP: Cap = Cap { bandwidth: GIFT_BANDWIDTH, per_op: "10us" };
 const BUSY: [u16; 2] = [0, 17];
 /// Of the job beside.
 const BUSY_PROCESSES: u32 = 4;
-/// Four to each target that is idle, and two to each busy one, is what divides evenly.
+/// Four to each target that is idle, and two to each busy one, divides evenly where each target shares by itself; servers that
+/// tell each other leave the busy ones to the other job, which has less.
 const PROCESSES: u32 = 28;
 const FILE_BYTES: u64 = 64 * MIB;
 const BLOCK_BYTES: u64 = MIB;

@@ -74,6 +74,14 @@ impl Unsynced {
         Self(place)
     }
 
+    /// From now on kept where `other` keeps its own.
+    pub fn join(&mut self, other: Self) {
+        if !std::ptr::eq(self.marks(), other.marks()) {
+            self.give_to(&other);
+            *self = other;
+        }
+    }
+
     /// It is `other`'s from now on what is noted here.
     pub fn give_to(&self, other: &Self) {
         self.take().into_iter().for_each(|mark| other.note(mark));
@@ -188,14 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_to_another_is_his() {
+    fn what_is_given_to_another_is_his_and_who_joins_him_has_it_as_well() {
         let shared = Unsynced::at(Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
-        let own = Unsynced::default();
+        let mut own = Unsynced::default();
         own.note(Mark::new(1, 7));
         own.give_to(&shared);
         own.note(Mark::new(2, 7));
         own.give_to(&shared);
         assert_eq!(own.look(), []);
-        assert_eq!(shared.take(), [Mark::new(1, 7), Mark::new(2, 7)]);
+        own.join(shared.clone());
+        own.join(shared.clone());
+        assert_eq!(own.take(), [Mark::new(1, 7), Mark::new(2, 7)]);
+        assert_eq!(shared.look(), []);
     }
 }

@@ -103,8 +103,8 @@ impl Session {
             // A host that is gone does not even refuse.
             let patience = if addresses.len() > 1 { deadline.min(Deadline::after(ADDRESS_PATIENCE)) } else { deadline };
             let (may_pass, reason) = match Line::open(address, identity, patience).map(|line| self.known(line)) {
-                Ok(Ok(line)) => match self.in_memory(line, address, identity, patience) {
-                    Ok((mut line, address)) => {
+                Ok(Ok(mut line)) => match self.in_memory(&mut line, address, identity, patience) {
+                    Ok(address) => {
                         line.outwait(address);
                         self.chosen.store(mark_of(address), Ordering::Relaxed);
                         return Ok(line);
@@ -123,32 +123,37 @@ impl Session {
         Err(trouble)
     }
 
-    /// A line through shared memory instead of this new one on TCP to `address`, if the server is on this host: who gives several
-    /// addresses, the same ones on every host perhaps, leaves it to the client how to reach which server. Who gives one says how.
+    /// Puts a line through shared memory in the place of this new one on TCP to `address`, if the server is on this host: who gives several
+    /// addresses, the same ones on every host perhaps, leaves it to the client how to reach which server. Who gives one says how. Where
+    /// the line leads.
     ///
     /// # Errors
-    /// The server did not answer. The line is given up with that: a late answer would be taken for that of the next request.
+    /// The server did not answer. The line is to be given up: a late answer would be taken for that of the next request.
+    // Lines are large, and threads of programs have small stacks.
+    #[inline(never)]
     fn in_memory<'a>(
         &'a self,
-        mut line: Line,
+        line: &mut Line,
         address: &'a Address,
         identity: &Identity,
         deadline: Deadline,
-    ) -> Result<(Line, &'a Address), SocketError> {
+    ) -> Result<&'a Address, SocketError> {
         let is_to_be_found = self.is_home && self.places.given().len() > 1 && matches!(line, Line::Tcp(_));
         let unknown = self.server().filter(|server| is_to_be_found && self.places.of(*server).is_empty());
-        let Some(server) = unknown else { return Ok((line, address)) };
+        let Some(server) = unknown else { return Ok(address) };
         let patience = deadline.min(Deadline::after(ADDRESS_PATIENCE));
-        if let Some(found) = self.asked_for(server, &mut line, patience)? {
+        if let Some(found) = self.asked_for(server, line, patience)? {
             self.places.learn(server, found);
         }
-        let is_local = |address: &&Address| matches!(address, Address::Unix(_));
-        let local = self.places.of(server).iter().filter(is_local).find_map(|address| {
-            let found = self.known(Line::open(address, identity, patience).ok()?).ok()?;
+        for local in self.places.of(server).iter().filter(|address| matches!(address, Address::Unix(_))) {
+            let Ok(found) = Line::open(local, identity, patience) else { continue };
             // Another cluster's server on this host may have the same number.
-            (found.verifier() == line.verifier()).then_some((found, address))
-        });
-        Ok(local.unwrap_or((line, address)))
+            if found.server() == server && found.verifier() == line.verifier() {
+                *line = found;
+                return Ok(local);
+            }
+        }
+        Ok(address)
     }
 
     /// Where `server` listens, as whoever is at the other end of `line` knows; nothing if he does not.

@@ -107,28 +107,27 @@ class PowerCuts(Case):
         self.addCleanup(program.kill)
         return program
 
+    def mounted(self):
+        """A server, and a mount of it."""
+        if reason := why_no_mount():
+            self.skipTest(reason)
+        server = self.server()
+        mount = Mount(server)
+        self.addCleanup(mount.remove)
+        return server, mount.start()
+
     def test_preloaded_programs_are_told(self):
         server = self.server()
         program = self.start(server.command("python3", "-c", PROGRAM, PREFIX, "preloaded"))
         self.through(server, program, "fsync fdatasync exec fork syncfs")
 
     def test_programs_of_a_mount_are_told(self):
-        if reason := why_no_mount():
-            self.skipTest(reason)
-        server = self.server()
-        mount = Mount(server)
-        self.addCleanup(mount.remove)
-        mount.start()
+        server, mount = self.mounted()
         program = self.start(["python3", "-c", PROGRAM, str(mount.place), "mount"])
         self.through(server, program, "fsync fdatasync exec fork")
 
     def test_a_file_that_was_mapped_through_a_mount(self):
-        if reason := why_no_mount():
-            self.skipTest(reason)
-        server = self.server()
-        mount = Mount(server)
-        self.addCleanup(mount.remove)
-        mount.start()
+        server, mount = self.mounted()
         script = (
             "import mmap, os, sys\n"
             "one, other = (os.open(sys.argv[1], os.O_RDWR | os.O_CREAT) for _ in range(2))\n"

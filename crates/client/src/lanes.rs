@@ -47,7 +47,7 @@ pub(crate) struct Moved {
     pub is_unanswered: bool,
     /// What was not there to be read.
     pub missing: Vec<Range<usize>>,
-    /// Under which verifiers servers did what was asked, each once.
+    /// Under which verifiers servers did what was asked, each once; none of reads.
     pub marks: Vec<Mark>,
 }
 
@@ -278,7 +278,9 @@ impl<'a> Lane<'a> {
         };
         self.sent.pop_front();
         self.deadline = Some(Deadline::after(timeout));
-        if header.errno == 0 && !moved.marks.contains(&mark) {
+        // What was read leaves nothing to sync; a sync reads nothing.
+        let is_read = matches!(side, Side::Read(buffer) if !buffer.is_empty());
+        if !is_read && header.errno == 0 && !moved.marks.contains(&mark) {
             moved.marks.push(mark);
         }
         self.take(&header, side, start..start + len, moved);

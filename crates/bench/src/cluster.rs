@@ -8,7 +8,7 @@ use crate::arguments::ClusterOptions;
 use crate::contest::{Contest, Contestant, Received};
 use crate::crew::Crew;
 use crate::host::memory_bytes;
-use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, Sizes, phases, take_turns};
+use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, Sizes, mean_speeds, phases, take_turns};
 use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, ServerOptions, ServerProcess};
 use crate::session::Session;
@@ -41,6 +41,8 @@ const SPEED_PROCESSES: [u32; 2] = [1, 2];
 const WRITTEN_BYTES_MAX: u64 = 2 << 30;
 /// What is compared in speed.
 const ALONE: &str = "no cluster";
+/// The same a second time, in a server of its own: what it differs by is chance.
+const AGAIN: &str = "no cluster, again";
 const OF_ONE: &str = "1 server";
 const OF_TWO: &str = "2 servers";
 const STRIPED: &str = "2 servers, striped";
@@ -264,6 +266,8 @@ impl Bench<'_> {
             let is_mount = way == Way::Mount;
             let mut alone = self.start(None, None, is_mount)?;
             alone.work_in("work", None, None)?;
+            let mut again = self.start(None, None, is_mount)?;
+            again.work_in("work", None, None)?;
             let mut one = self.start(Some(1), None, is_mount)?;
             one.work_in("work", Some(1), None)?;
             let mut two = self.start(Some(2), None, is_mount)?;
@@ -275,8 +279,9 @@ impl Bench<'_> {
             // The first process does not use the root server, which costs it more.
             let of_two = [in_two("on-2", 2, None)?, in_two("on-1", 1, None)?];
             let striped = in_two("striped", 2, Some(&striping))?;
-            let contenders: [(&str, &[Endpoints]); 4] = [
+            let contenders: [(&str, &[Endpoints]); 5] = [
                 (ALONE, std::slice::from_ref(alone.endpoints())),
+                (AGAIN, std::slice::from_ref(again.endpoints())),
                 (OF_ONE, std::slice::from_ref(one.endpoints())),
                 (OF_TWO, &of_two),
                 (STRIPED, std::slice::from_ref(&striped)),
@@ -305,8 +310,14 @@ impl Bench<'_> {
                     }
                 }
             }
-            let found = figures.rows(ALONE, must).into_iter();
-            self.rows.extend(found.map(|row| Row { way: format!("{way}, {}", row.way), ..row }));
+            let mut found = figures.rows(ALONE, must);
+            // Of the tails of round trips nothing is asked, and they are not in the mean.
+            let asked: Vec<Row> = found.iter().filter(|row| !row.name.contains("99th")).cloned().collect();
+            found.extend(mean_speeds(&asked).into_iter().map(|row| match row.way.as_str() {
+                OF_ONE => Row { must: Some(Must::at_least(0.97)), ..row },
+                _ => row,
+            }));
+            self.rows.extend(found.into_iter().map(|row| Row { way: format!("{way}, {}", row.way), ..row }));
             self.remarks.append(&mut figures.remarks);
             done?;
         }

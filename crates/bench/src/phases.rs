@@ -206,6 +206,28 @@ impl Figures {
     }
 }
 
+/// Of the rows that are held against a baseline, for each way and repeat the geometric mean of how many times as fast as the baseline they
+/// are: times count inversely. Single rows of a fraction of a second vary by tens of percent on virtual machines; their mean varies
+/// by a few.
+pub fn mean_speeds(rows: &[Row]) -> Vec<Row> {
+    let mut logarithms: BTreeMap<&str, Vec<Vec<f64>>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| !row.ratios.is_empty()) {
+        let of_way = logarithms.entry(&row.way).or_default();
+        let sign = if row.unit == "us" { -1.0 } else { 1.0 };
+        for (repeat, ratio) in row.ratios.iter().enumerate() {
+            if repeat == of_way.len() {
+                of_way.push(Vec::new());
+            }
+            of_way[repeat].push(sign * ratio.ln());
+        }
+    }
+    let mean = |logarithms: &Vec<f64>| (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp();
+    let row = |(way, repeats): (&str, Vec<Vec<f64>>)| {
+        Row::new("all rows, geometric mean of speed over the baseline's", way, "x", repeats.iter().map(mean).collect())
+    };
+    logarithms.into_iter().map(row).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,5 +243,19 @@ mod tests {
         let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
         assert!(near(Phase::Write1MiB.values(&outcomes)[0], 192.0));
         assert!(near(Phase::Read4KiB.values(&outcomes)[0], 96.0 * 256.0 / 0.5));
+    }
+
+    #[test]
+    fn means_of_speeds_take_times_inversely_and_repeats_apart() {
+        let beside = |unit, values: &[f64], base: &[f64]| Row::new("r", "w", unit, values.to_vec()).beside(base);
+        let rows = [
+            Row::new("r", "baseline", "ops/s", vec![5.0, 5.0]),
+            beside("ops/s", &[10.0, 5.0], &[5.0, 5.0]),
+            beside("us", &[1.0, 2.0], &[2.0, 1.0]),
+        ];
+        let means = mean_speeds(&rows);
+        assert_eq!(means.len(), 1);
+        let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
+        assert!(near(means[0].values[0], 2.0) && near(means[0].values[1], 0.5_f64.sqrt()), "{:?}", means[0].values);
     }
 }

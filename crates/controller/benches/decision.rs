@@ -17,6 +17,10 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
+/// That of the program in which controllers run.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const APPS: u32 = 1_000;
 const SERVERS: u16 = 50;
 const TARGETS_EACH: u16 = 4;

@@ -7,6 +7,7 @@
 use crate::message::{Changes, JOBS_MAX, JobKey, Load, Progress, ROWS_MAX, Report, ReportedJob, Row, Term};
 use isonomia_units::TargetId;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// A job, and which targets it uses.
@@ -32,8 +33,17 @@ pub struct Use {
 pub struct Standing {
     /// Of the last report.
     number: u64,
-    jobs: BTreeMap<u32, Arc<ReportedJob>>,
-    rows: BTreeMap<(u32, TargetId), Use>,
+    jobs: BTreeMap<u32, Known>,
+    /// Of all jobs together.
+    row_count: usize,
+}
+
+/// A job that a server told of.
+#[derive(Clone, Debug, PartialEq)]
+struct Known {
+    reported: Arc<ReportedJob>,
+    /// In the order of the targets. Empty for most: a job keeps its number when it does no more I/O.
+    rows: Vec<(TargetId, Use)>,
 }
 
 /// Changes that do not follow what holds, or are too many.
@@ -70,35 +80,60 @@ impl Standing {
     pub fn of(using: &[Using]) -> Self {
         let mut standing = Self::default();
         for (number, using) in (0..).zip(using.iter().take(JOBS_MAX)) {
-            standing.jobs.insert(number, Arc::new(using.job.clone()));
-            standing.rows.extend(using.at.iter().map(|(target, of)| ((number, *target), *of)));
+            standing.name(number, &using.job);
+            using.at.iter().for_each(|(target, of)| standing.set((number, *target), *of));
         }
         standing
     }
 
     /// The job of this number.
     pub fn job(&self, number: u32) -> Option<JobKey> {
-        self.jobs.get(&number).map(|job| JobKey::from(&**job))
+        self.jobs.get(&number).map(|job| JobKey::from(&*job.reported))
     }
 
     /// Whether no job uses a target.
     pub fn is_idle(&self) -> bool {
-        self.rows.is_empty()
+        self.row_count == 0
     }
 
     /// Each job that uses targets, in the order of their numbers, with its number and its targets, which are in order too.
-    pub(crate) fn by_job(
-        &self,
-    ) -> impl Iterator<Item = (u32, &Arc<ReportedJob>, impl Iterator<Item = (TargetId, Use)>)> {
-        let mut rows = self.rows.iter().peekable();
-        self.jobs.iter().filter_map(move |(&number, job)| {
-            // A row of a job that was not told of says nothing.
-            while rows.next_if(|((of, _), _)| *of < number).is_some() {}
-            let mut ends = rows.clone();
-            let count = std::iter::from_fn(|| ends.next_if(|((of, _), _)| *of == number)).count();
-            let own = std::mem::replace(&mut rows, ends).take(count);
-            (count > 0).then(|| (number, job, own.map(|((_, target), of)| (*target, *of))))
-        })
+    pub(crate) fn by_job(&self) -> impl Iterator<Item = (u32, &Arc<ReportedJob>, &[(TargetId, Use)])> {
+        let doing = self.jobs.iter().filter(|(_, job)| !job.rows.is_empty());
+        doing.map(|(&number, job)| (number, &job.reported, &*job.rows))
+    }
+
+    fn row(&self, (number, target): (u32, TargetId)) -> Option<&Use> {
+        let rows = &self.jobs.get(&number)?.rows;
+        rows.binary_search_by_key(&target, |row| row.0).ok().map(|at| &rows[at].1)
+    }
+
+    /// Who the job of a number is.
+    fn name(&mut self, number: u32, job: &ReportedJob) {
+        let reported = Arc::new(job.clone());
+        match self.jobs.entry(number) {
+            Entry::Occupied(mut known) => known.get_mut().reported = reported,
+            Entry::Vacant(vacant) => _ = vacant.insert(Known { reported, rows: Vec::new() }),
+        }
+    }
+
+    /// A row of a job that was not told of says nothing.
+    fn set(&mut self, (number, target): (u32, TargetId), of: Use) {
+        let Some(Known { rows, .. }) = self.jobs.get_mut(&number) else { return };
+        match rows.binary_search_by_key(&target, |row| row.0) {
+            Ok(at) => rows[at].1 = of,
+            Err(at) => {
+                rows.insert(at, (target, of));
+                self.row_count += 1;
+            }
+        }
+    }
+
+    fn remove(&mut self, (number, target): (u32, TargetId)) {
+        let Some(Known { rows, .. }) = self.jobs.get_mut(&number) else { return };
+        if let Ok(at) = rows.binary_search_by_key(&target, |row| row.0) {
+            rows.remove(at);
+            self.row_count -= 1;
+        }
     }
 
     /// Takes in what a server reports.
@@ -109,11 +144,12 @@ impl Standing {
             return Err(Gap);
         }
         self.number = changes.number;
-        self.jobs.extend(changes.jobs.iter().map(|(number, job)| (*number, Arc::new(job.clone()))));
-        changes.gone.iter().for_each(|row| _ = self.rows.remove(row));
-        let of = |row: &Row| ((row.job, row.target), Use { load: row.load, progress: row.progress });
-        self.rows.extend(changes.rows.iter().map(of));
-        if self.jobs.len() > JOBS_MAX || self.rows.len() > ROWS_MAX {
+        changes.jobs.iter().for_each(|(number, job)| self.name(*number, job));
+        changes.gone.iter().for_each(|row| self.remove(*row));
+        for &Row { job, target, load, progress } in &changes.rows {
+            self.set((job, target), Use { load, progress });
+        }
+        if self.jobs.len() > JOBS_MAX || self.row_count > ROWS_MAX {
             *self = Self::default();
             return Err(Gap);
         }
@@ -150,7 +186,7 @@ impl Reporter {
             return !using.is_empty();
         }
         let rows = using.iter().map(|using| using.at.len()).sum::<usize>();
-        rows != self.told.rows.len() || using.iter().any(|using| !self.is_told(using))
+        rows != self.told.row_count || using.iter().any(|using| !self.is_told(using))
     }
 
     /// Whether other jobs use other targets than the controller of `term` was told, or a phase has begun, whatever has come of those that
@@ -166,20 +202,20 @@ impl Reporter {
         };
         let is_known = |using: &Using| {
             let number = self.numbers.get(&JobKey::from(&using.job));
-            let row = |number, target| self.told.rows.get(&(number, target));
+            let row = |number, target| self.told.row((number, target));
             number.is_some_and(|number| {
                 using.at.iter().all(|(target, now)| row(*number, *target).is_some_and(|told| goes_on(told, now)))
             })
         };
-        rows != self.told.rows.len() || !using.iter().all(is_known)
+        rows != self.told.row_count || !using.iter().all(is_known)
     }
 
     fn is_told(&self, using: &Using) -> bool {
         let number = self.numbers.get(&JobKey::from(&using.job));
-        let is_known = |number: &&u32| self.told.jobs.get(number).is_some_and(|told| **told == using.job);
+        let is_known = |number: &&u32| self.told.jobs.get(number).is_some_and(|told| *told.reported == using.job);
         let is_as_told = |now: &Use, told: &Use| now.progress == told.progress && !now.load.wants_other_than(told.load);
         number.filter(is_known).is_some_and(|number| {
-            let told = |target| self.told.rows.get(&(*number, target));
+            let told = |target| self.told.row((*number, target));
             using.at.iter().all(|(target, now)| told(*target).is_some_and(|told| is_as_told(now, told)))
         })
     }
@@ -223,18 +259,19 @@ impl Reporter {
                 self.names.insert(self.next_number, key);
                 self.next_number
             });
-            if self.told.jobs.get(&number).is_none_or(|told| **told != using.job) {
+            if self.told.jobs.get(&number).is_none_or(|told| *told.reported != using.job) {
                 changes.jobs.push((number, using.job.clone()));
             }
             let room = ROWS_MAX - now.len();
             now.extend(using.at.iter().take(room).map(|(target, of)| ((number, *target), *of)));
         }
         let is_new =
-            |(row, now): &(&(u32, TargetId), &Use)| self.told.rows.get(row).is_none_or(|told| now.is_other_than(told));
+            |(row, now): &(&(u32, TargetId), &Use)| self.told.row(**row).is_none_or(|told| now.is_other_than(told));
         let row =
             |(&(job, target), &Use { load, progress }): (&(u32, TargetId), &Use)| Row { job, target, load, progress };
         changes.rows = now.iter().filter(is_new).map(row).collect();
-        changes.gone = self.told.rows.keys().filter(|row| !now.contains_key(row)).copied().collect();
+        let told = self.told.by_job().flat_map(|(job, _, rows)| rows.iter().map(move |(target, _)| (job, *target)));
+        changes.gone = told.filter(|row| !now.contains_key(row)).collect();
         changes
     }
 }
@@ -258,7 +295,7 @@ mod tests {
 
     fn shown(standing: &Standing) -> BTreeMap<(JobKey, TargetId), Use> {
         let rows = standing.by_job().flat_map(|(_, job, rows)| {
-            rows.map(|(target, of)| ((JobKey::from(&**job), target), of)).collect::<Vec<_>>()
+            rows.iter().map(|(target, of)| ((JobKey::from(&**job), *target), *of)).collect::<Vec<_>>()
         });
         rows.collect()
     }

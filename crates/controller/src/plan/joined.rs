@@ -86,8 +86,8 @@ impl Joined {
                 if info.as_ref().is_none_or(is_more) {
                     *info = Some(said.info.clone());
                 }
-                let row = |(target, of)| KnownRow { server, job: number, target, of };
-                self.jobs[said.place].rows.extend(rows.map(row));
+                let row = |&(target, of): &(TargetId, Use)| KnownRow { server, job: number, target, of };
+                self.jobs[said.place].rows.extend(rows.iter().map(row));
                 told.push(said);
             }
             self.told.insert(*id, told);

@@ -67,7 +67,7 @@ fn no_changed_bit_and_no_cut_goes_unnoticed() {
 fn values_that_cannot_have_come_about_are_refused() {
     let import = |records, entries: &[_]| SizeHistory::import(&bytes_of(HISTORY_FORMAT, records, entries)).map(|_| ());
     let right: Entry<'_, _> = ("a", 3, 2, Some(0.5), vec![1, 2]);
-    assert_eq!(import(3, &[right.clone()]), Ok(()));
+    assert_eq!(import(3, std::slice::from_ref(&right)), Ok(()));
     let long = "x".repeat(APPLICATION_LEN_MAX + 1);
     let wrong: [(&str, u64, Entry<'_, _>); 9] = [
         ("the name", 3, (&long, 3, 2, None, vec![1, 2])),

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{
-    ControlReply, ControlRequest, MemberList, ObjectsChecked, PlacementStatus, Status, VolumeList,
+    ApplicationList, ControlReply, ControlRequest, MemberList, ObjectsChecked, PlacementStatus, Status, VolumeList,
 };
 use isonomia_proto::ledger::LedgerStatus;
 use isonomia_transport::address::{self, Address, Addresses};
@@ -153,6 +153,15 @@ impl Control {
     pub fn ledger(&mut self) -> Result<LedgerStatus> {
         match self.connection.ask(&ControlRequest::Ledger)? {
             ControlReply::Ledger(ledger) => Ok(*ledger),
+            ControlReply::Error(reason) => bail!("{reason}"),
+            other => unexpected(other),
+        }
+    }
+
+    /// What the server remembers of applications' phases.
+    pub fn applications(&mut self) -> Result<ApplicationList> {
+        match self.connection.ask(&ControlRequest::Applications)? {
+            ControlReply::Applications(list) => Ok(list),
             ControlReply::Error(reason) => bail!("{reason}"),
             other => unexpected(other),
         }

@@ -1,4 +1,6 @@
-//! `isonomia policy get` and `isonomia policy set`.
+//! `isonomia policy`.
+
+mod history;
 
 use crate::arguments::{PolicyCommand, PolicyOptions, WholeOptions};
 use crate::control::{Control, PolicySet};
@@ -19,6 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn policy(options: &PolicyOptions) -> Result<()> {
     match &options.command {
         PolicyCommand::Get { whole, json } => get(whole, *json),
+        PolicyCommand::History { whole, json } => history::show(whole, *json),
         PolicyCommand::Shadow { whole, policy } => shadow(whole, policy.0.as_ref()),
         PolicyCommand::Set { whole, policy, draw } => {
             let mut out = std::io::stdout().lock();

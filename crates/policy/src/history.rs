@@ -6,7 +6,11 @@
 //! little longer. Nothing is expected of an application that has not ended a phase yet.
 //!
 //! An application is known by the name that the caller gives; who may use whose name is up to him. Sizes have any one
-//! unit.
+//! unit. What is known can be exported as bytes and imported again ([`kept`]).
+
+mod kept;
+
+pub use kept::{BadHistory, HISTORY_BYTES_MAX, HISTORY_FORMAT, HistoryExport};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,6 +39,19 @@ pub struct Expectation {
     pub sizes: usize,
 }
 
+/// An application, and what is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownApplication {
+    /// As the caller calls it.
+    pub application: Arc<str>,
+    /// When it last ended a phase: as the so manieth of all that were recorded.
+    pub recorded: u64,
+    /// Phases that it ended since it is remembered.
+    pub phases: u64,
+    /// What its next one is expected to be.
+    pub expected: Expectation,
+}
+
 /// The histories of all applications.
 #[derive(Clone, Debug, Default)]
 pub struct SizeHistory {
@@ -46,8 +63,12 @@ pub struct SizeHistory {
 
 #[derive(Clone, Debug, Default)]
 struct Sizes {
+    /// One at least, [`SIZES_KEPT`] at most.
     recent: VecDeque<u64>,
+    /// Of all that were recorded, the number of the latest of these.
     recorded: u64,
+    /// All that were recorded of the application since it is remembered.
+    phases: u64,
     /// A running mean of the logarithms of the factors by which expectations were off.
     error_log: Option<f64>,
 }
@@ -64,6 +85,31 @@ impl SizeHistory {
         self.expect(application).map(|expected| CLASS_FACTOR.pow(expected.size.max(1).ilog(CLASS_FACTOR)))
     }
 
+    /// Phases that were ever recorded: it has changed if this has.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Applications that are remembered.
+    pub fn len(&self) -> usize {
+        self.applications.len()
+    }
+
+    /// Nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.applications.is_empty()
+    }
+
+    /// Up to `most` applications that ended a phase before the phase of number `before`, the latest first. O(log n + `most`).
+    pub fn latest_before(&self, before: u64, most: usize) -> Vec<KnownApplication> {
+        let known = |(recorded, name): &(u64, Arc<str>)| {
+            let sizes = self.applications.get(name)?;
+            let (application, phases) = (name.clone(), sizes.phases);
+            Some(KnownApplication { application, recorded: *recorded, phases, expected: sizes.expect()? })
+        };
+        self.latest.range(..(before, Arc::from(""))).rev().take(most).filter_map(known).collect()
+    }
+
     /// A phase of `application` has ended, with this size. O(log n).
     pub fn record(&mut self, application: &str, size: u64) {
         self.records += 1;
@@ -73,6 +119,10 @@ impl SizeHistory {
         sizes.record(size, self.records);
         self.latest.insert((self.records, name.clone()));
         self.applications.insert(name, sizes);
+        self.forget_beyond_bound();
+    }
+
+    fn forget_beyond_bound(&mut self) {
         if self.applications.len() > APPLICATIONS_KEPT
             && let Some((_, oldest)) = self.latest.pop_first()
         {
@@ -103,6 +153,7 @@ impl Sizes {
         }
         self.recent.push_back(size);
         self.recorded = at;
+        self.phases += 1;
     }
 }
 
@@ -125,6 +176,20 @@ mod tests {
         assert_eq!(history.expect("a").unwrap().size, 1_212, "once does not count");
         (0..SIZES_KEPT).for_each(|_| history.record("a", 500));
         assert_eq!(history.expect("a").unwrap().size, 505, "what is long ago is forgotten");
+    }
+
+    #[test]
+    fn applications_are_told_of_from_the_latest_on() {
+        let mut history = SizeHistory::default();
+        ["a", "b", "c", "a"].iter().for_each(|name| history.record(name, 100));
+        let of = |known: &[KnownApplication]| {
+            known.iter().map(|k| (k.application.to_string(), k.recorded, k.phases)).collect::<Vec<_>>()
+        };
+        let first = history.latest_before(u64::MAX, 2);
+        assert_eq!(of(&first), [("a".to_owned(), 4, 2), ("c".to_owned(), 3, 1)]);
+        assert_eq!(first[0].expected, history.expect("a").unwrap());
+        assert_eq!(of(&history.latest_before(3, 2)), [("b".to_owned(), 2, 1)]);
+        assert_eq!((history.records(), history.len(), history.is_empty()), (4, 3, false));
     }
 
     #[test]

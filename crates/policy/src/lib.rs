@@ -68,7 +68,10 @@ pub use device::{
     LATE_MAX, LatencyReport, ParseDepthError, Unreachable,
 };
 pub use dispatch::{Action, Dispatch, Dispatcher, Served, ServedBy, Submission};
-pub use history::{APPLICATIONS_KEPT, Expectation, SIZES_KEPT, SizeHistory};
+pub use history::{
+    APPLICATIONS_KEPT, BadHistory, Expectation, HISTORY_BYTES_MAX, HISTORY_FORMAT, HistoryExport, KnownApplication,
+    SIZES_KEPT, SizeHistory,
+};
 pub use nature::{Nature, Operation};
 pub use queueing::activity::Tuning;
 pub use queueing::exclusive::{SharedIoNode, application_of};

@@ -6,7 +6,9 @@ mod phases;
 mod placement;
 mod tried;
 
-pub use phases::{ExclusiveJobStatus, ExclusiveStatus, LatenessStatus, PhaseStatus};
+pub use phases::{
+    ApplicationList, ApplicationStatus, ExclusiveJobStatus, ExclusiveStatus, LatenessStatus, PhaseStatus,
+};
 pub use placement::{PlacementStatus, PlacementTarget};
 pub use tried::{HeldJob, RateStatus, ShadowJob, ShadowStatus};
 
@@ -69,6 +71,9 @@ pub enum ControlRequest {
     /// Who is owed what for having been throttled: answered with [`ControlReply::Ledger`] by the server that decides for the
     /// cluster, if its policy is one that owes.
     Ledger,
+    /// What this server remembers of the phases of applications that recur: answered with [`ControlReply::Applications`]. Allowed
+    /// to the server's user and to root.
+    Applications,
     /// Which volumes the cluster has, as far as this server knows: answered with [`ControlReply::Volumes`].
     Volumes,
     /// Has the server look at every object that it has of striped files. Those that belong to no file are removed, as they are
@@ -156,6 +161,8 @@ pub enum ControlReply {
     },
     /// Coupons and node-hours.
     Ledger(Box<LedgerStatus>),
+    /// Applications that recur.
+    Applications(ApplicationList),
     /// Objects are being looked at, or were.
     ObjectsChecked(ObjectsChecked),
     /// Not done, for this reason.

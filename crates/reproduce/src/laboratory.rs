@@ -251,7 +251,7 @@ fn measure(count: usize, seeds: u64, has_more: bool, context: &Context) -> Resul
         .flat_map(|(queue, discipline)| seeds_of(&QUEUES[queue], discipline).map(move |seed| (queue, discipline, seed)))
         .collect();
     let done = AtomicUsize::new(0);
-    let run = |&(queue, discipline, seed): &(usize, usize, u64)| {
+    let run_one = |queue: usize, discipline: usize, seed: u64| -> Result<(f64, Option<f64>), Stopped> {
         let customers = QUEUES[queue].customers(seed, count);
         let mean_size_s = QUEUES[queue].law.moments().0 * REQUEST_S;
         let fluid = by_fluid(&DISCIPLINES[discipline], &customers, context)? / mean_size_s;
@@ -260,6 +260,12 @@ fn measure(count: usize, seeds: u64, has_more: bool, context: &Context) -> Resul
         } else {
             None
         };
+        Ok((fluid, requests))
+    };
+    let run = |&(queue, discipline, seed): &(usize, usize, u64)| {
+        let (of, by) = (QUEUES[queue].name, DISCIPLINES[discipline].name);
+        let key = format!("validation {of} {by} {seed} {count} {}", seed <= seeds);
+        let (fluid, requests) = context.once(&key, || run_one(queue, discipline, seed))?;
         context.tell("both engines", done.fetch_add(1, Ordering::Relaxed) + 1, cells.len());
         Ok((fluid, requests))
     };

@@ -6,6 +6,7 @@ use crate::data::Data;
 use crate::runs::Runs;
 use crate::table::Table;
 use rustix::time::{ClockId, clock_gettime};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::io;
@@ -92,7 +93,7 @@ struct Kept {
 pub struct Context<'a> {
     /// A first look: fewer points and seeds.
     pub quick: bool,
-    /// Fluid runs.
+    /// Runs that were made.
     runs: Runs,
     /// What is being computed.
     part: Mutex<String>,
@@ -164,6 +165,15 @@ impl<'a> Context<'a> {
         self.runs.get(key, run)
     }
 
+    /// The same for what one study alone runs, on one thread, and once.
+    pub(crate) fn once<T: Serialize + DeserializeOwned, E>(
+        &self,
+        key: &str,
+        run: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.runs.once(key, run)
+    }
+
     /// Tells that `done` of `all` steps of `what` are done.
     pub fn tell(&self, what: &str, done: usize, all: usize) {
         let part = self.part.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -180,7 +190,7 @@ impl Paper {
     /// Computes `item` (a study, one of its items, or all if `None`) and writes into `dir`, which must be there: for
     /// each item its data as CSV and JSON, as soon as it is finished, its table, if it has one, and the claims of all as
     /// `claims.md`. `provenance` goes into every JSON file. A study of which all items are there with this `fingerprint`,
-    /// which tells the program that computed them, is not computed again, nor are fluid runs of one that was broken off; without one,
+    /// which tells the program that computed them, is not computed again, nor are long runs of one that was broken off; without one,
     /// everything is.
     ///
     /// # Errors

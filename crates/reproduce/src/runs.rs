@@ -1,8 +1,9 @@
-//! Fluid runs that were made: several studies have some in common, and a study that was broken off goes on from there.
+//! Runs that were made: several studies have fluid ones in common, and a study that was broken off goes on from there.
 
 use isonomia_sim::fluid::Outcome;
 use isonomia_sim::study::fingerprint;
 use rustix::time::{ClockId, clock_gettime};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,20 +41,27 @@ impl Runs {
         if let Some(outcome) = known(&self.known).get(&key) {
             return Ok(outcome.clone());
         }
-        let place = known(&self.place).0.clone();
-        let outcome = if let Some((outcome, processor_s)) = place.as_ref().and_then(|place| place.read(&key)) {
-            known(&self.place).1 += processor_s;
-            outcome
-        } else {
-            let begin_s = thread_s();
-            let outcome = run()?;
-            if let Some(place) = place {
-                place.write(&key, thread_s() - begin_s, &outcome);
-            }
-            outcome
-        };
-        let outcome = Arc::new(outcome);
+        let outcome = Arc::new(self.once(&key, run)?);
         known(&self.known).insert(key, outcome.clone());
+        Ok(outcome)
+    }
+
+    /// The same for what one study alone runs, on one thread, and only once: it is kept until the study is finished, and not in memory.
+    pub(crate) fn once<T: Serialize + DeserializeOwned, E>(
+        &self,
+        key: &str,
+        run: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let place = known(&self.place).0.clone();
+        if let Some((outcome, processor_s)) = place.as_ref().and_then(|place| place.read(key)) {
+            known(&self.place).1 += processor_s;
+            return Ok(outcome);
+        }
+        let begin_s = thread_s();
+        let outcome = run()?;
+        if let Some(place) = place {
+            place.write(key, thread_s() - begin_s, &outcome);
+        }
         Ok(outcome)
     }
 
@@ -79,14 +87,14 @@ impl Place {
         self.dir.join(format!("{}.run", fingerprint(&self.program, None, &[(key.to_owned(), String::new())])))
     }
 
-    fn read(&self, key: &str) -> Option<(Outcome, f64)> {
+    fn read<T: DeserializeOwned>(&self, key: &str) -> Option<(T, f64)> {
         // What cannot be read, or is another run's, is run anew.
-        let kept: Kept<Outcome> = postcard::from_bytes(&std::fs::read(self.path(key)).ok()?).ok()?;
+        let kept: Kept<T> = postcard::from_bytes(&std::fs::read(self.path(key)).ok()?).ok()?;
         (kept.program == self.program && kept.key == key).then_some((kept.outcome, kept.processor_s))
     }
 
     /// What cannot be written is run anew if the study is broken off.
-    fn write(&self, key: &str, processor_s: f64, outcome: &Outcome) {
+    fn write<T: Serialize>(&self, key: &str, processor_s: f64, outcome: &T) {
         let kept = Kept { program: self.program.clone(), key: key.to_owned(), processor_s, outcome };
         let (path, part) = (self.path(key), self.path(key).with_extension("part"));
         let Ok(bytes) = postcard::to_stdvec(&kept) else { return };
@@ -137,6 +145,12 @@ mod tests {
         drop(first);
         let second = begun("one");
         assert!(!runs_anew(&second, "a") && runs_anew(&second, "c"));
+        // What is not in common goes the same way.
+        let once = |runs: &Runs, value: f64| runs.once("d", || Ok::<_, ()>((value, Some(value)))).unwrap();
+        assert_eq!(once(&second, 0.1 + 0.2), (0.1 + 0.2, Some(0.1 + 0.2)));
+        assert_eq!(once(&begun("one"), 9.0), (0.1 + 0.2, Some(0.1 + 0.2)), "it is not run again");
+        assert_eq!(second.once("e", || Err::<u8, _>("broken off")), Err("broken off"));
+        assert_eq!(second.once("e", || Ok::<_, ()>(1)), Ok(1), "what was broken off is not kept");
         assert!(runs_anew(&begun("two"), "a"), "another program");
         // Of a file that was being written when the machine went down nothing is read.
         let half = Place { dir: dir.path().join(UNFINISHED), program: "one".to_owned() }.path("b");

@@ -2,7 +2,7 @@
 //!
 //! The caretaker writes down what changed in memory, removes what is not used any more, has old pages written back, and puts
 //! the metadata on stable storage now and then, whether a program asks for it or not. The settler brings files that were written to stable storage,
-//! with their checksums ([`Store::settle`]): that can take long, and is a thread of its own.
+//! with their checksums ([`Store::settle`]), and keeps what was learnt of applications' phases: that can take long, and is a thread of its own.
 //!
 //! [`Store::settle`]: isonomia_store::Store::settle
 
@@ -21,6 +21,8 @@ const FLUSH_EVERY_ROUNDS: u32 = 10;
 const SYNC_EVERY_ROUNDS: u32 = 50;
 /// A file that is not written for this long, or up to twice as long, is settled.
 const SETTLE_EVERY: Nanos = Nanos::from_secs(5);
+/// Between two looks at whether there is anything new of applications' phases, at most.
+const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
 /// What the caretaker does until the server stops.
 pub fn run(core: &Core) {
@@ -66,9 +68,10 @@ pub fn run(core: &Core) {
 pub fn settle(core: &Core) {
     let mut settled_at = clock::now();
     while !core.is_stopping.load(Ordering::Relaxed) {
+        core.histories.write_due(core);
         let wait = SETTLE_EVERY.0.saturating_sub(clock::now().since(settled_at).0);
         if wait > 0 {
-            std::thread::park_timeout(Duration::from_nanos(wait));
+            std::thread::park_timeout(Duration::from_nanos(wait.min(LOOK_EVERY.0)));
             continue;
         }
         settled_at = clock::now();

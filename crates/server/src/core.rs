@@ -6,6 +6,7 @@ use crate::charge::{Charge, is_for_data, reads_or_writes};
 use crate::cluster::{self, Cluster};
 use crate::connection::{Connection, Progress, Way};
 use crate::departed::Departed;
+use crate::histories::Histories;
 use crate::holders::Holders;
 use crate::intake::{BELL, Intake};
 use crate::jobs::Jobs;
@@ -83,6 +84,8 @@ pub struct Core {
     pub outside: OnceLock<Outside>,
     /// Who copies the metadata.
     pub backups: Backups,
+    /// Where what is learnt of applications' phases is kept.
+    pub histories: Histories,
     /// Who has the targets, under a policy of exclusive phases.
     pub phases: Phases,
     /// What an fsync would have to flush.
@@ -163,6 +166,7 @@ impl Core {
             cluster: OnceLock::new(),
             outside: OnceLock::new(),
             backups: Backups::default(),
+            histories: Histories::default(),
             phases,
             unsynced,
             locks: Locks::default(),

@@ -34,6 +34,7 @@ mod engine;
 mod execute;
 #[doc(hidden)]
 pub mod from_peers;
+mod histories;
 mod holders;
 mod identity;
 mod inquiries;
@@ -78,6 +79,7 @@ mod status;
 mod stream;
 mod substitutes;
 mod target;
+mod temporary;
 mod unsynced;
 mod usage;
 mod worker;
@@ -188,11 +190,11 @@ impl Server {
     fn start_with(config: Config, look_up: impl LookUp) -> Result<Self, StartError> {
         let (dir, is_temporary) = match &config.dir {
             Some(dir) => (dir.clone(), false),
-            None => (temporary_dir()?, true),
+            None => (temporary::create()?, true),
         };
         let result = Self::start_in(&config, &dir, is_temporary, look_up);
         if result.is_err() && is_temporary {
-            remove_temporary(&dir);
+            temporary::remove(&dir);
         }
         result
     }
@@ -252,6 +254,7 @@ impl Server {
             .load(&core.store)
             .map_err(|error| StartError::Config(format!("who had locks is not to be read: {error}")))?;
         core.segments.lie_beside(&dir.join(METADATA));
+        core.histories.load(&dir.join(METADATA), &core.targets);
         segments::adopt(&core);
         let about = Arc::new(About {
             server: config.server.0,
@@ -407,6 +410,7 @@ impl Server {
         }
         self.core.give_back_departed(Nanos::MAX);
         segments::stop(&self.core, self.is_temporary);
+        self.core.histories.write_all(&self.core);
         if let Err(error) = self.core.store.close() {
             tracing::error!(%error, "cannot write everything to stable storage");
         }
@@ -416,7 +420,7 @@ impl Server {
             }
         }
         if self.is_temporary {
-            remove_temporary(&self.dir);
+            temporary::remove(&self.dir);
         }
     }
 }
@@ -578,23 +582,4 @@ fn proof(config: &Config) -> Result<(Option<Proof>, Terms), StartError> {
 
 fn default_workers() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 8)
-}
-
-/// A fresh directory in memory if there is one, else among the temporary files.
-fn temporary_dir() -> Result<PathBuf, StartError> {
-    let base = Path::new("/dev/shm");
-    let base = if base.is_dir() { base.to_owned() } else { std::env::temp_dir() };
-    let unique = clock::now().0;
-    let dir = base.join(format!("isonomia-{}-{unique:x}", std::process::id()));
-    let created = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&dir);
-    match created {
-        Ok(()) => Ok(dir),
-        Err(error) => Err(StartError::System { what: "cannot create a temporary directory", error }),
-    }
-}
-
-fn remove_temporary(dir: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(dir) {
-        tracing::warn!(dir = %dir.display(), %error, "cannot remove the temporary directory");
-    }
 }

@@ -4,6 +4,7 @@ use crate::backup::Wish;
 use crate::clock;
 use crate::cluster::{Cluster, Reload};
 use crate::core::Core;
+use crate::histories;
 use crate::identity::Peer;
 use crate::rates;
 use crate::status::{self, About};
@@ -96,6 +97,10 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             Some(cluster) => cluster.port.ledger().unwrap_or_else(ControlReply::Error),
             None => ControlReply::Error("this server is in no cluster, and nobody is owed coupons".to_owned()),
         }),
+        ControlRequest::Applications if !is_operator(peer) => frame(&ControlReply::Error(
+            "only the server's user and root may see what is known of applications".to_owned(),
+        )),
+        ControlRequest::Applications => frame(&ControlReply::Applications(histories::known(core))),
         ControlRequest::Members => frame(&match core.cluster.get() {
             Some(cluster) => ControlReply::Members(cluster.members()),
             None => ControlReply::Error("this server is in no cluster".to_owned()),

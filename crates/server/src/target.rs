@@ -4,6 +4,7 @@
 //! totals for operators. The metadata service is arbitrated by a target of the same kind.
 
 mod chunks;
+mod history;
 mod parts;
 mod policy;
 
@@ -241,6 +242,11 @@ impl Target {
             let measured = |access| profile.costs.get(&access).map_or(self.cost, FittedCost::model);
             *prices = prices.beginning_with(Access::ALL.map(measured));
         }
+    }
+
+    /// What operators call it.
+    pub fn name(&self) -> String {
+        self.id.map_or_else(|| "metadata".to_owned(), |id| id.to_string())
     }
 
     /// Whether it is the metadata service.
@@ -537,7 +543,7 @@ impl Target {
         let dirty = self.write_back.as_ref().map(WriteBack::dirty);
         let queue = self.queue();
         TargetStatus {
-            target: self.id.map_or_else(|| "metadata".to_owned(), |id| id.to_string()),
+            target: self.name(),
             dir: self.dir.clone(),
             bandwidth_bytes_per_s: self.bandwidth.map(Rate::bytes_per_s),
             per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },

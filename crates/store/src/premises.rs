@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
 /// What a store's directory has in it, besides files that are being written.
-const OURS: [&str; 13] = [
+const OURS: [&str; 14] = [
     "lock",
     directory_lock::TURN,
     IDENTITY,
@@ -46,6 +46,8 @@ const OURS: [&str; 13] = [
     // What the server calls the memory of mapped files by.
     "mapped",
     "mapped.new",
+    // What it has learnt of applications' phases.
+    "history",
     owner::START_OVER,
 ];
 /// What a target has in it.

@@ -78,6 +78,25 @@ Examples:
         #[arg(long)]
         draw: Option<Draw>,
     },
+    /// Show what is known of the I/O phases of applications that recur
+    ///
+    /// By it fair-finish expects how long the next phase of an application is. An application is known by its user and the
+    /// title of its jobs (isonomia run --title, Slurm's job name), or their name, and each target has seen phases of its own; sizes
+    /// are times that the target needs for them, and an error of 2 says that what was expected was off by a factor of 2 in the
+    /// mean. Shown are those that ended a phase last. It is asked of every server that answers, and kept when servers end. Allowed to the
+    /// server's user and to root.
+    #[command(after_help = "\
+Examples:
+  isonomia policy history
+  isonomia policy history --json
+  isonomia policy history --server io03")]
+    History {
+        #[command(flatten)]
+        whole: WholeOptions,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Have another policy decide beside the one that is followed, without a say
     ///
     /// `isonomia status` and `isonomia top` then show what it would have given each job of the last seconds, beside what the job

@@ -300,3 +300,22 @@ fn what_is_known_of_phases_outlives_a_policy() {
     target.remove_job(now, JOB);
     assert_eq!(ended(&mut target, now), []);
 }
+
+#[test]
+fn what_is_known_of_phases_is_put_back_whatever_the_policy() {
+    let mut target = real("fair-finish{sizes=history}", 1);
+    let now = phase(&mut target, Nanos::ZERO);
+    // Nothing has come since the phase ended.
+    let _ = target.lateness(now);
+    let kept = target.history().export();
+    let known = target.history().latest_before(u64::MAX, 9);
+    assert_eq!(known.len(), 1);
+    for policy in ["fair-finish{sizes=history}", "fifo"] {
+        let mut next = real(policy, 1);
+        *next.history() = SizeHistory::import(&kept).unwrap();
+        assert!(next.replace_arbiter(Nanos::ZERO, arbiter("fair-finish{sizes=history}")).is_empty());
+        assert_eq!(next.history().latest_before(u64::MAX, 9), known, "{policy}");
+        next.enqueue(Nanos::ZERO, of(JOB, 10), "first").unwrap();
+        assert_eq!(next.phases()[0].expected, Nanos(50_500_000), "as long as the one before, under {policy}");
+    }
+}

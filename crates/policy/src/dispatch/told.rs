@@ -2,7 +2,7 @@
 
 use super::Dispatcher;
 use crate::exchange::rates::{Parts, RateReport};
-use crate::{Arbiter, LatencyReport, Lateness, PhaseReport, Progress};
+use crate::{Arbiter, LatencyReport, Lateness, PhaseReport, Progress, SizeHistory};
 use isonomia_units::{JobId, Nanos};
 use std::collections::BTreeMap;
 
@@ -50,6 +50,15 @@ impl<R, A> Dispatcher<R, A> {
         }
         if let Some(history) = next.history() {
             *history = std::mem::take(&mut self.history);
+        }
+    }
+
+    /// What is remembered of the sizes of phases, as of the last call with a time; whoever keeps it for a process that comes after
+    /// this one puts it back before the first request.
+    pub fn history(&mut self) -> &mut SizeHistory {
+        match self.arbiter.history() {
+            Some(history) => history,
+            None => &mut self.history,
         }
     }
 

@@ -48,6 +48,35 @@ impl LatenessStatus {
     }
 }
 
+/// What a server remembers of the I/O phases of applications that recur.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ApplicationList {
+    /// By target, and at each the one that ended a phase last first.
+    pub applications: Vec<ApplicationStatus>,
+    /// How many more are remembered, which are not told of.
+    pub others: u64,
+}
+
+/// What a target remembers of an application's I/O phases.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ApplicationStatus {
+    /// Its number, or `metadata`.
+    pub target: String,
+    /// Whose application it is.
+    pub user: String,
+    /// The title of its jobs, or their name where they have none.
+    pub application: String,
+    /// Phases that it ended since it is remembered.
+    pub phases_total: u64,
+    /// What its next one is expected to need, in service as the policy counts it.
+    pub expected_ns: u64,
+    /// The latest phases, which that is expected by.
+    pub sizes: u64,
+    /// How far what was expected was off, as a mean factor of at least 1; none before any of it could be checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expectation_error: Option<f64>,
+}
+
 /// The I/O node that all data targets of a server are under the policy `exclusive`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExclusiveStatus {

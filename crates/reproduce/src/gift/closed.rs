@@ -22,6 +22,7 @@ use isonomia_sim::fluid::population::Population;
 use isonomia_sim::fluid::{Application, Clock, ClosedOutcome, Outcome, PhaseTimes, Scenario, Sizes, run_with_times};
 use isonomia_units::Nanos;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ fn schemes() -> Vec<(Named, &'static str)> {
 type Run = (Outcome, Vec<PhaseTimes>);
 
 /// What a scheme did to one population.
+#[derive(Serialize, Deserialize)]
 struct Seen {
     gain: Gain,
     beside_sharing: Gain,
@@ -131,7 +133,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let seeds: Vec<u64> = (1..=seeds).collect();
     let schemes = schemes();
     let (done, all) = (AtomicUsize::new(0), seeds.len() * schemes.len());
-    let of_seed = |seed: &u64| {
+    let run_seed = |seed: &u64| -> Result<Vec<Seen>, Stopped> {
         let applications: Arc<[Application]> = population.draw(*seed).into();
         let of_scheme = |(named, _): &(Named, &str)| {
             let run = run_one(&population, &applications, *seed, named, context);
@@ -156,6 +158,18 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
             }
         };
         Ok(runs.iter().zip(&schemes).map(seen).collect())
+    };
+    // What is kept of a seed is what is seen of its runs: the times of all phases would be too much.
+    let of_seed = |seed: &u64| {
+        let mut is_run = false;
+        let seen = context.once(&format!("closed {population:?} {seed} {schemes:?}"), || {
+            is_run = true;
+            run_seed(seed)
+        });
+        if !is_run {
+            context.tell("closed system", done.fetch_add(schemes.len(), Ordering::Relaxed) + schemes.len(), all);
+        }
+        seen
     };
     let seen: Vec<Vec<Seen>> = seeds.par_iter().with_max_len(1).map(of_seed).collect::<Result<_, Stopped>>()?;
     Ok(vec![finding(days, &seeds, &schemes, &seen)])

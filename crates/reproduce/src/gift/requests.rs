@@ -20,6 +20,7 @@ use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -122,6 +123,7 @@ fn scenario(setting: &Setting, jobs: Vec<Job>, length: Nanos) -> Scenario {
 }
 
 /// What became of the applications of a run.
+#[derive(Serialize, Deserialize)]
 struct Measured {
     /// Seconds of I/O of each, over all of its phases.
     io_s: Vec<f64>,
@@ -169,7 +171,10 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let measured: Vec<Measured> = cells
         .par_iter()
         .map(|(layout, seed, at)| {
-            let measured = measure(&SETTINGS[*at], &draw(*seed, LAYOUTS[*layout].1, length), length, context)?;
+            let Setting { name, policy, exchange_ms } = &SETTINGS[*at];
+            let key = format!("live {} {name} {policy} {exchange_ms:?} {seed} {length:?}", LAYOUTS[*layout].0);
+            let run = || measure(&SETTINGS[*at], &draw(*seed, LAYOUTS[*layout].1, length), length, context);
+            let measured = context.once(&key, run)?;
             context.tell("coflow by request", done.fetch_add(1, Ordering::Relaxed) + 1, cells.len());
             Ok(measured)
         })

@@ -9,6 +9,7 @@ use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -172,7 +173,7 @@ fn run_one(
 }
 
 /// What a scheme gains over POFS for one population, in per cent.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// Reduction of the time in I/O, mean over applications.
     pub io: f64,

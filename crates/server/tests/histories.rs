@@ -1,0 +1,143 @@
+//! What is learnt of applications' phases is kept, and no file that is in its place keeps a server from serving.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use isonomia_client::{Ino, OpenHow};
+use isonomia_policy::{HISTORY_FORMAT, SizeHistory};
+use isonomia_proto::control::{ApplicationStatus, ControlReply, ControlRequest};
+use isonomia_server::TargetConfig;
+use running::{ALICE, Running, as_user, ask, can_be_others, create, pattern, start};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+fn started(targets: usize) -> Running {
+    start(|config| {
+        config.policy = "fair-finish{sizes=history}".parse().unwrap();
+        config.trust_clients = true;
+        config.targets = vec![TargetConfig::default(); targets];
+    })
+}
+
+fn file_of(running: &Running, name: &str) -> PathBuf {
+    running.dir.path().join("data/metadata/history").join(name)
+}
+
+/// What is known of the job `test` by the data target that it uses.
+fn known(running: &Running) -> Vec<ApplicationStatus> {
+    match ask(&running.addresses[0], &ControlRequest::Applications) {
+        ControlReply::Applications(list) => {
+            assert_eq!(list.others, 0);
+            list.applications
+                .into_iter()
+                .filter(|known| known.target != "metadata" && known.application == "test")
+                .collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A phase of the job `test`, until it is over; what is known of the job then.
+fn phase(running: &Running) -> ApplicationStatus {
+    let before = known(running).first().map_or(0, |known| known.phases_total);
+    let client = running.client(&running.addresses[0], &running.key_file, 20);
+    let file = client.open(Ino::ROOT, b"file", &OpenHow { exclusive: false, ..create() }).unwrap();
+    client.write_at(&file, 0, &pattern(100_000, 1)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if let Some(known) = known(running).pop().filter(|known| known.phases_total > before) {
+            return known;
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    panic!("the phase does not end");
+}
+
+#[test]
+fn what_was_learnt_is_known_after_an_orderly_stop() {
+    let mut running = started(1);
+    let first = phase(&running);
+    assert_eq!((first.phases_total, first.expectation_error), (1, None));
+    let second = phase(&running);
+    assert!(second.expectation_error.is_some() && second.expected_ns > 0, "{second:?}");
+    for phases in 2..4 {
+        let before = known(&running);
+        running.restart();
+        assert_eq!(known(&running), before);
+        let mode = |name: &str| fs::metadata(file_of(&running, name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(""), mode("target-0"), mode("metadata")), (0o700, 0o600, 0o600));
+        assert_eq!(phase(&running).phases_total, phases + 1);
+    }
+    if can_be_others() {
+        let asked = as_user(ALICE, || ask(&running.addresses[0], &ControlRequest::Applications));
+        assert!(matches!(&asked, ControlReply::Error(reason) if reason.contains("root")), "{asked:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_put_aside_and_what_is_learnt_begins_anew() {
+    let mut running = started(4);
+    phase(&running);
+    running.stop();
+    let name = |number: usize| format!("target-{number}");
+    // The file that was written is on one of them.
+    let right = (0..4).find_map(|number| fs::read(file_of(&running, &name(number))).ok()).unwrap();
+    let mut damaged = right.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let mut newer = right.clone();
+    newer[8..12].copy_from_slice(&(HISTORY_FORMAT + 1).to_le_bytes());
+    let mut older = right;
+    older[8..12].copy_from_slice(&(HISTORY_FORMAT - 1).to_le_bytes());
+    let unusable = [damaged, newer, older, Vec::new()];
+    let put = |running: &Running| {
+        unusable.iter().enumerate().for_each(|(at, content)| fs::write(file_of(running, &name(at)), content).unwrap());
+    };
+    put(&running);
+    running.restart();
+    assert_eq!(known(&running), []);
+    assert_eq!(phase(&running).phases_total, 1, "it goes on");
+    running.stop();
+    for (at, content) in unusable.iter().enumerate() {
+        assert_eq!(&fs::read(file_of(&running, &format!("target-{at}.unusable-1"))).unwrap(), content);
+    }
+    let kept = (0..4).find_map(|number| fs::read(file_of(&running, &name(number))).ok()).unwrap();
+    assert_eq!(SizeHistory::import(&kept).unwrap().len(), 1);
+    // Where there is no place for more, the files stay as they are.
+    for at in 0..4 {
+        (2..10)
+            .for_each(|number| fs::write(file_of(&running, &format!("target-{at}.unusable-{number}")), b"").unwrap());
+    }
+    put(&running);
+    running.restart();
+    phase(&running);
+    running.stop();
+    for (at, content) in unusable.iter().enumerate() {
+        assert_eq!(&fs::read(file_of(&running, &name(at))).unwrap(), content);
+        assert_eq!(fs::read(file_of(&running, &format!("target-{at}.unusable-9"))).unwrap(), b"");
+    }
+}
+
+#[test]
+fn whatever_is_in_its_place_a_server_serves() {
+    let mut running = started(1);
+    phase(&running);
+    running.stop();
+    let place = file_of(&running, "");
+    // A directory where the file was.
+    fs::remove_file(place.join("target-0")).unwrap();
+    fs::create_dir(place.join("target-0")).unwrap();
+    running.restart();
+    assert_eq!(phase(&running).phases_total, 1);
+    running.stop();
+    assert!(place.join("target-0.unusable-1").is_dir() && place.join("target-0").is_file());
+    // A file where the directory was.
+    fs::remove_dir_all(&place).unwrap();
+    fs::write(place.parent().unwrap().join("history"), b"no directory").unwrap();
+    running.restart();
+    assert_eq!(phase(&running).phases_total, 1);
+    running.stop();
+    assert_eq!(fs::read(place.parent().unwrap().join("history")).unwrap(), b"no directory");
+}

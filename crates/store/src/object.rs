@@ -194,6 +194,12 @@ impl Targets {
         }
     }
 
+    /// That anything may be changed.
+    pub fn check_fence(&self) -> Result<(), StoreError> {
+        let path = self.all.first().map_or(Path::new(""), |target| &target.path);
+        self.fence.check().map_err(|errno| StoreError::host(path, errno))
+    }
+
     /// Whether all targets of `layout` are these.
     pub fn have(&self, layout: &Layout) -> bool {
         layout.targets.iter().all(|id| self.has(*id))

@@ -189,6 +189,8 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     let orphans = db.orphans()?;
     let mut left = Left::default();
     for (id, layout) in &orphans {
+        // Who may not remove anything any more would take each of them for one that cannot be removed.
+        targets.check_fence()?;
         if left.goes_on(targets.remove_objects(*id, layout))? {
             let mut change = db.change();
             change.remove_orphan(*id);
@@ -415,4 +417,30 @@ fn suspect(db: &Database, protection: &Protection, unsettled: &[Owner]) -> Resul
 
 fn host_time(secs: i64, nanos: impl TryInto<u32>) -> Timestamp {
     nanos.try_into().ok().and_then(|nanos| Timestamp::new(secs, nanos)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, OpenHow, TargetDir};
+    use isonomia_proto::fs::access;
+    use isonomia_units::{ServerId, TargetId};
+
+    #[test]
+    fn who_lost_the_directory_does_not_take_objects_for_ones_that_cannot_be_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let mut store =
+            Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
+        // As on a disk, where what was removed waits for the database to be there.
+        store.removal.is_volatile = false;
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let now = Timestamp::new(1, 0).unwrap();
+        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"gone", &how, now).unwrap().ino;
+        store.write(ino, 0, b"bytes", now).unwrap();
+        store.unlink(&Caller::ROOT, Ino::ROOT, b"gone", now).unwrap();
+        assert_eq!(store.db.orphans().unwrap().len(), 1);
+        store.fence().end(None);
+        assert!(remove_orphans(&store.db, &store.targets).is_err());
+    }
 }

@@ -347,6 +347,14 @@ impl Targets {
             .try_for_each(|target| rustix::fs::syncfs(&target.objects).map_err(|e| StoreError::host(&target.path, e)))
     }
 
+    /// From now on [`Self::sync_all`] fails.
+    #[cfg(test)]
+    pub fn spoil_sync_all(&mut self) {
+        for target in &mut self.all {
+            target.objects = rustix::fs::open(&target.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("there");
+        }
+    }
+
     /// The path of an object, for messages.
     pub fn path(&self, place: ObjectPlace) -> PathBuf {
         let name = place.object.object_name();

@@ -159,7 +159,7 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
 
 /// Does what a stop left undone; with `may_be_undone` also of what was done before it without a sync. A stop on the way leaves
 /// less of the same. Tells which spread files are to be cut to the size that they have, with the numbers of those cuts.
-fn recover(
+pub(crate) fn recover(
     db: &Database,
     targets: &Targets,
     config: &StoreConfig,
@@ -168,7 +168,7 @@ fn recover(
 ) -> Result<Cuts, StoreError> {
     // After a kill of the server sizes are those of what the host has in memory: before the database has them for good,
     // storage must have the bytes.
-    targets.sync_all()?;
+    targets.sync_all().inspect_err(|_| db.forget_verifier())?;
     let (resized, cuts) = recover_dirty(db, targets, unsettled, may_be_undone)?;
     if may_be_undone {
         forget_missing(db, targets, unsettled)?;

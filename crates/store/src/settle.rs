@@ -300,11 +300,12 @@ impl Store {
             && !self.is_volatile()
             && let Err(error) = self.targets.sync_all()
         {
-            tracing::error!(%error, "cannot sync what was written");
+            let files = done.len();
+            tracing::error!(files, %error,
+                "what was written cannot be brought to the device and may be lost: fsync tells those who have the files open");
             // The host tells of it once, and this was the time.
-            for settling in done.drain(..) {
-                settling.content().note_lost_writes();
-            }
+            done.drain(..).for_each(|settling| settling.content().count_lost_writes());
+            self.db.forget_verifier();
         }
         done
     }
@@ -338,7 +339,7 @@ impl Store {
             if let Some(sidecar) = sidecar {
                 let synced = rustix::fs::fdatasync::<OwnedFd>(sidecar);
                 synced.map_err(|e| {
-                    content.note_lost_writes();
+                    self.note_lost_writes(content, place, None, e);
                     self.object_error(place, e)
                 })?;
             }

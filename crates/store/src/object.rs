@@ -12,6 +12,7 @@ use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
 use crate::recovery::Left;
+use crate::shortened;
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout, Spot};
 use isonomia_units::TargetId;
@@ -143,6 +144,7 @@ impl Targets {
                     Err(Errno::EXIST) => {
                         tracing::warn!(object = %target.path.join(&name).display(), "removed a stale object");
                         rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()).map_err(fail)?;
+                        shortened::cut_sidecar(self, place, 0)?;
                         open(OFlags::CREATE | OFlags::EXCL)
                     }
                     other => other,
@@ -221,6 +223,7 @@ impl Targets {
         if self.stat_object(place)?.is_none_or(|stat| stat.st_size as u64 <= wanted) {
             return Ok(());
         }
+        shortened::cut_sidecar(self, place, wanted)?;
         let (target, name) = (self.target(place)?, place.object.object_name());
         rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|fd| {
@@ -351,7 +354,8 @@ impl Targets {
     #[cfg(test)]
     pub fn spoil_sync_all(&mut self) {
         for target in &mut self.all {
-            target.objects = rustix::fs::open(&target.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("there");
+            target.objects =
+                rustix::fs::open(&target.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("there");
         }
     }
 

@@ -37,8 +37,11 @@ pub(crate) fn last_entry(place: &Place<'_>, from: u64) -> Result<Option<u64>, Er
     let look = || -> Result<Option<u64>, SidecarFault> {
         let sidecar = open_sidecar(place)?;
         let blocks = stored_blocks(&sidecar, &read_header(&sidecar, place.object)?)?;
-        let mut page = place_of(blocks).0;
-        while blocks > from {
+        if blocks <= from {
+            return Ok(None);
+        }
+        let mut page = place_of(blocks - 1).0;
+        loop {
             let (start, _) = blocks_of(page);
             let entries = read_page(&sidecar, page, blocks)?;
             let used = &entries[..entries.len().min(blocks.saturating_sub(start) as usize)];
@@ -46,11 +49,10 @@ pub(crate) fn last_entry(place: &Place<'_>, from: u64) -> Result<Option<u64>, Er
                 return Ok(Some(start + last as u64).filter(|last| *last >= from));
             }
             if start <= from {
-                break;
+                return Ok(None);
             }
             page -= 1;
         }
-        Ok(None)
     };
     match look() {
         Ok(last) => Ok(last),

@@ -36,9 +36,10 @@ use crate::files::OpenFile;
 use crate::lanes::{self, Moved, Run};
 use crate::session::Session;
 use crate::transfer::{Purpose, Side};
+use crate::unsynced::Mark;
 use crate::{Client, Error};
 use isonomia_proto::fs::Layout;
-use isonomia_proto::object::{FileEnd, FileObjects, server_of, told};
+use isonomia_proto::object::{FileEnd, FileObjects, find, server_of, told};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::SpaceChange;
 use isonomia_transport::monotonic_now;
@@ -97,14 +98,28 @@ impl Client {
         Ok((header.value, known))
     }
 
-    /// Asks the server of the volume what is answered with the end of the file.
+    /// Asks the server of the volume where the file ends: for who reads, and has what it takes to get at the objects.
+    fn look_at_end(&self, file: &OpenFile, stripes: &Stripes) -> Result<FileEnd, Error> {
+        let mut request = RequestHeader::with_capability(Op::FindObjects, &file.capability);
+        request.valid = find::END_ONLY;
+        let (_, end, _) = self.ask_for_end(request)?;
+        stripes.learn_end(end, Nanos::ZERO);
+        Ok(end)
+    }
+
+    /// Tells the server of the volume what changes the file, and is answered with its end.
     fn end_after(&self, file: &OpenFile, request: RequestHeader) -> Result<(ReplyHeader, FileEnd), Error> {
+        let (header, end, mark) = self.ask_for_end(request)?;
+        file.unsynced.note(mark);
+        Ok((header, end))
+    }
+
+    fn ask_for_end(&self, request: RequestHeader) -> Result<(ReplyHeader, FileEnd, Mark), Error> {
         let mut reply = [0; size_of::<FileEnd>()];
         let (header, mark) = self.transact_marked(request, [b"", b""], &mut reply)?;
-        file.unsynced.note(mark);
         let is_whole = header.payload_len as usize == reply.len();
         let end = FileEnd::read_from_bytes(&reply).ok().filter(|_| is_whole);
-        end.map(|end| (header, end)).ok_or_else(|| self.malformed(Ino(request.ino)))
+        end.map(|end| (header, end, mark)).ok_or_else(|| self.malformed(Ino(request.ino)))
     }
 
     /// After a server refused the capability: another one, a moment later.
@@ -366,7 +381,7 @@ impl Client {
         let mut known = self.known(file, stripes)?;
         loop {
             if offset.saturating_add(part.len() as u64) > known.objects.end.size_bytes {
-                known = self.look(file, stripes)?;
+                known.objects.end = self.look_at_end(file, stripes)?;
             }
             let there = known.objects.end.size_bytes.saturating_sub(offset);
             let len = part.len().min(usize::try_from(there).unwrap_or(usize::MAX));
@@ -380,9 +395,9 @@ impl Client {
                 continue;
             }
             if !moved.missing.is_empty() {
-                let now = self.look(file, stripes)?;
-                if now.objects.end.cuts != known.objects.end.cuts {
-                    known = now;
+                let end = self.look_at_end(file, stripes)?;
+                if end.cuts != known.objects.end.cuts {
+                    known.objects.end = end;
                     patience.pause(Errno::TIMEDOUT)?;
                     continue;
                 }

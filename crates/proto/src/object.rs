@@ -110,6 +110,12 @@ pub fn server_of(target: TargetId, targets_per_server: u16) -> Option<ServerId> 
     (target.0 / targets_per_server.max(1)).checked_add(1).map(ServerId)
 }
 
+/// What an [`Op::FindObjects`] asks for.
+pub mod find {
+    /// Of [`RequestHeader::valid`](crate::request::RequestHeader::valid): the reply is a [`FileEnd`](super::FileEnd) and nothing else.
+    pub const END_ONLY: u32 = 1;
+}
+
 /// What becomes of what an [`Op::TellSize`] says.
 pub mod told {
     /// The size is what it says, or more.

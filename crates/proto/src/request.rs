@@ -174,7 +174,8 @@ ops! {
     Peer = 38,
     /// Asks for what it takes to get at the bytes of a spread file, on the strength of the capability of an open file. Reply:
     /// [`FileObjects`](crate::object::FileObjects) with their codes, and in `value` the number of the last cut that made the file shorter, or
-    /// of a later one: room that was made before that may be somebody else's. EINVAL of a file that is not spread.
+    /// of a later one: room that was made before that may be somebody else's. EINVAL of a file that is not spread. With
+    /// [`find::END_ONLY`](crate::object::find::END_ONLY) in `valid` the reply is a [`FileEnd`](crate::object::FileEnd): no code is made out.
     FindObjects = 39,
     /// Says of a spread file that it was written to, up to `offset` at most, by objects of which the one with the lowest number of
     /// a last cut had `ino2`. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileEnd`](crate::object::FileEnd)

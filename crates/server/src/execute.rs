@@ -404,7 +404,7 @@ fn operate(
             let addresses = core.cluster.get().and_then(|cluster| cluster.addresses_of(header.offset));
             return Ok(reply.put(addresses.ok_or(Refusal::NoSuchServer)?.as_bytes())?);
         }
-        Op::FindObjects => return objects::find(core, connection, header, reply),
+        Op::FindObjects => return objects::find_objects(core, connection, header, reply),
         Op::TellSize => return objects::tell_size(core, connection, header, reply),
         Op::Peer => return Err(StoreError::PermissionDenied.into()),
         // These have their own functions.

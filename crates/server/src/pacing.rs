@@ -82,7 +82,7 @@ impl Core {
         let written = chunk.of.extent(&self.store, target_id, &chunk.ranges).and_then(|extent| {
             let Some(extent) = extent else { return Ok(Nanos::ZERO) };
             let begun = clock::now();
-            extent.write_out()?;
+            extent.write_out(&self.store)?;
             let took = clock::now().since(begun);
             if chunk.is_large {
                 extent.forget();

@@ -6,12 +6,13 @@ mod running;
 
 use isonomia_client::{Change, Error, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
 use isonomia_proto::control::ControlRequest;
-use isonomia_proto::object::ObjectCapability;
-use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_proto::object::{FileObjects, ObjectCapability};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::striping::XATTR;
 use isonomia_server::Server;
 use isonomia_transport::control::ControlConnection;
 use isonomia_units::Nanos;
+use running::between::{Between, honest};
 use running::cluster::Cluster;
 use running::striped::{
     STRIPE, asked, capabilities, comes, content, create, object_files, objects, open, pattern, size, striped,
@@ -254,6 +255,29 @@ fn a_server_believes_what_another_one_has_allowed_and_nothing_else() {
     assert_eq!(asked(&far, owner, &read(&good), b"").0, 0);
     cluster.client(home, false).unlink(Ino::ROOT, b"v/file").unwrap();
     comes(|| objects(&cluster) == [0, 0]);
+}
+
+#[test]
+fn who_reads_beyond_the_end_is_told_the_end_and_no_more() {
+    let cluster = Cluster::start(2);
+    let volume = &cluster.volume_on_each()[0];
+    let between = Between::new(&cluster.configs[0].listen[1], honest);
+    let (writer, reader) = (cluster.client(0, false), cluster.client_of(vec![between.address.clone()]));
+    let how = b"count=2 size=64KiB";
+    writer.set_xattr(Ino::ROOT, volume.as_bytes(), true, XATTR, how, XattrHow::default()).unwrap();
+    let name = format!("{volume}/file");
+    let file = open(&writer, &name);
+    writer.write_at(&file, 0, b"four").unwrap();
+    let reading = open(&reader, &name);
+    let heard = || std::mem::take(&mut *between.heard.lock().unwrap()).len();
+    assert!(heard() > 0, "it is between them");
+    assert_eq!(reader.read_at(&reading, 4, &mut [0; 100]).unwrap(), 0);
+    assert!((1..RequestHeader::LEN + ReplyHeader::LEN + FileObjects::len(2)).contains(&heard()), "no codes");
+    // What another one has written since is seen all the same.
+    writer.write_at(&file, 4, &pattern(2 * STRIPE, 6)).unwrap();
+    let mut found = vec![0; 3 * STRIPE];
+    assert_eq!(reader.read_at(&reading, 4, &mut found).unwrap(), 2 * STRIPE);
+    assert!(found[..2 * STRIPE] == pattern(2 * STRIPE, 6));
 }
 
 #[test]

@@ -307,10 +307,11 @@ impl Blocks<'_> {
             let entry = writing.entry(number);
             last = Some(if entry == 0 { 0 } else { summer.entry(number, &block) });
         }
-        object.to_change().and_then(|fd| rustix::fs::ftruncate(fd, len)).map_err(BlockFault::Host)?;
         if len < size {
+            // First: nobody is to take what is cut off for lost. If the rest fails it is still there, behind the end of the file.
             writing.cut(&self.place, blocks_in(len)).map_err(|fault| sidecar_fault(fault, len))?;
         }
+        object.to_change().and_then(|fd| rustix::fs::ftruncate(fd, len)).map_err(BlockFault::Host)?;
         if let Some(entry) = last {
             writing.store(number, &[entry]);
         }
@@ -401,11 +402,13 @@ impl Blocks<'_> {
     /// Blocks that the object has, or should have.
     pub fn count(&self) -> Result<u64, BlockFault> {
         let summed = self.sums.lock().blocks(&self.place).map_err(|fault| sidecar_fault(fault, 0))?;
-        let size = match self.object {
-            Some(object) => rustix::fs::fstat(object).map_err(BlockFault::Host)?.st_size as u64,
-            None => 0,
-        };
-        Ok(summed.max(blocks_in(size)))
+        Ok(summed.max(self.count_there()?))
+    }
+
+    /// Blocks that the object has.
+    pub fn count_there(&self) -> Result<u64, BlockFault> {
+        let Some(object) = self.object else { return Ok(0) };
+        Ok(blocks_in(rustix::fs::fstat(object).map_err(BlockFault::Host)?.st_size as u64))
     }
 
     /// The first block from `first` on that may have been written: where both the object and its checksums have a hole,

@@ -226,8 +226,8 @@ impl Content {
         self.sums.get().is_some_and(|sums| sums.iter().any(Sums::is_dirty))
     }
 
-    /// The host could not write bytes that were acknowledged. It tells of that once; all who have the file open are to hear it.
-    pub fn note_lost_writes(&self) {
+    /// Part of [`Store::note_lost_writes`](crate::Store::note_lost_writes), which all others call.
+    pub fn count_lost_writes(&self) {
         self.lost_writes.fetch_add(1, AcqRel);
         self.set(LOST_WRITES);
     }

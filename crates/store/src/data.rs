@@ -246,7 +246,7 @@ impl Store {
         self.settle_all()?;
         // Who opens it next takes sizes from the database, and looks for nothing that was to be removed.
         if !self.is_volatile() {
-            self.targets.sync_all()?;
+            self.targets.sync_all().inspect_err(|_| self.db.forget_verifier())?;
         }
         self.flush_all().and(flushed)?;
         cuts?;

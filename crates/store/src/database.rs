@@ -13,7 +13,7 @@
 //! | `numbers` | `loose` | empty, and there since the first unclean stop, or spread file that came with a volume: `spread` |
 //! | `numbers` | `start` | text that tells the start of the host at which the store was last opened from others: [`crate::recovery`] |
 //! | `numbers` | `synced` | number of the last sync (8, little-endian), and its seal (8): [`crate::witness`] |
-//! | `numbers` | `verifier` | number (8, little-endian) that is another one after each stop with which something may have been lost: `stop` |
+//! | `numbers` | `verifier` | number (8, little-endian) that is another one after each stop with which something may have been lost, and not there once something was lost without a stop: `stop` |
 //! | `unsettled` | inode (8), or place of a detached object (16) | empty: checksums of the objects may be older than the objects ([`crate::settle`]) |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the volume) that was never reserved (8, little-endian) |
 //! | `cluster` | as `isonomia_cluster::records` says | likewise: what the server keeps of the cluster that it is in |
@@ -66,6 +66,8 @@ pub(crate) struct Database {
     number: Mutex<u64>,
     /// The database says that the stop was a clean one.
     is_closed: AtomicBool,
+    /// The database has no verifier for the next start: `stop`.
+    has_no_verifier: AtomicBool,
     #[cfg(test)]
     synced: std::sync::OnceLock<(std::path::PathBuf, std::path::PathBuf)>,
 }
@@ -138,6 +140,7 @@ impl Database {
             group: GroupCommit::default(),
             number: Mutex::new(number),
             is_closed: AtomicBool::new(false),
+            has_no_verifier: AtomicBool::new(false),
             #[cfg(test)]
             synced: std::sync::OnceLock::new(),
         })

@@ -1,7 +1,7 @@
 //! Extents: where ranges of a file lie on a target, for an engine that brings pages of it to the device, or from there.
 //!
 //! An extent has a descriptor of its own, so that who waits for it keeps nobody from the file. Errors of write-back are
-//! remembered with the content ([`Content::note_lost_writes`]): the host tells of each once, and whoever asks for an `fsync` next
+//! remembered with the content ([`Store::note_lost_writes`]): the host tells of each once, and whoever asks for an `fsync` next
 //! must hear it.
 
 use crate::content::Content;
@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// One page in so many bytes is looked at to know that what is read ahead is there: a device is given them in their order.
@@ -22,7 +21,7 @@ const PROBE_BYTES: u64 = 128 << 10;
 /// Ranges of one object, of a file or detached.
 pub struct Extent {
     content: Arc<Content>,
-    path: PathBuf,
+    place: ObjectPlace,
     object: OwnedFd,
     /// Offset and length.
     parts: Vec<(u64, NonZeroU64)>,
@@ -60,26 +59,31 @@ impl Store {
         if parts.is_empty() {
             return Ok(None);
         }
-        let path = self.targets.path(place);
         let object = self.targets.open_to_read(place)?;
-        Ok(object.map(|object| Extent { content: content.clone(), path, object, parts }))
+        Ok(object.map(|object| Extent { content: content.clone(), place, object, parts }))
     }
 }
 
 impl Extent {
     /// Has the host write what it has in memory of the extent to the device, and waits for that. What is needed besides to
-    /// find the bytes after a power cut only an `fsync` writes.
-    pub fn write_out(&self) -> Result<(), StoreError> {
+    /// find the bytes after a power cut only an `fsync` writes. `store` is the one that the extent is of.
+    pub fn write_out(&self, store: &Store) -> Result<(), StoreError> {
         let begin = libc::SYNC_FILE_RANGE_WRITE;
         let finish = libc::SYNC_FILE_RANGE_WAIT_BEFORE | begin | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         if self.parts.len() > 1 {
             // All of them are on their way before the first is waited for.
-            self.parts.iter().try_for_each(|part| self.sync_range(*part, begin))?;
+            self.parts.iter().try_for_each(|part| self.sync_range(store, *part, begin))?;
         }
-        self.parts.iter().try_for_each(|part| self.sync_range(*part, finish))
+        self.parts.iter().try_for_each(|part| self.sync_range(store, *part, finish))
     }
 
-    fn sync_range(&self, (offset, len): (u64, NonZeroU64), flags: libc::c_uint) -> Result<(), StoreError> {
+    fn sync_range(
+        &self,
+        store: &Store,
+        (offset, len): (u64, NonZeroU64),
+        flags: libc::c_uint,
+    ) -> Result<(), StoreError> {
+        let range = offset..offset.saturating_add(len.get());
         let (offset, len) = (offset as libc::off64_t, len.get() as libc::off64_t);
         loop {
             // SAFETY: a call that takes numbers only.
@@ -91,8 +95,8 @@ impl Extent {
                 // A file system without: it writes at its own pace.
                 Errno::NOSYS | Errno::INVAL | Errno::SPIPE => return Ok(()),
                 errno => {
-                    self.content.note_lost_writes();
-                    return Err(StoreError::host(&self.path, errno));
+                    store.note_lost_writes(&self.content, self.place, Some(range), errno);
+                    return Err(StoreError::host(&store.targets.path(self.place), errno));
                 }
             }
         }
@@ -125,5 +129,44 @@ impl Extent {
             // It is no more than advice: a host that refuses it loses some speed.
             let _ = rustix::fs::fadvise(&self.object, *offset, Some(*len), advice);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, OpenHow, StoreConfig, TargetDir};
+    use isonomia_proto::fs::{Timestamp, access};
+    use isonomia_testbed::Heard;
+    use isonomia_units::ServerId;
+    use rustix::fs::{Mode, OFlags};
+
+    #[test]
+    fn what_cannot_be_written_out_is_told_by_the_next_fsync_and_by_the_next_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let config = StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target]);
+        let store = Store::open(&config).unwrap();
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let now = Timestamp::new(1, 0).unwrap();
+        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
+        store.write(ino, 0, &[1; 8192], now).unwrap();
+        let mut extent = store.extent(ino, TargetId(0), &[0..100, 5000..6000]).unwrap().unwrap();
+        // The host refuses it.
+        let path = store.targets.path(extent.place);
+        extent.object = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let heard = Heard::default();
+        assert!(tracing::subscriber::with_default(heard.clone(), || extent.write_out(&store)).is_err());
+        let (line, path) = (heard.take(), path.display().to_string());
+        assert!(line.starts_with("ERROR") && line.contains("may be lost"), "{line}");
+        for part in [format!("ino={ino}"), format!("object={path}"), "object_offset=0".to_owned(), "end=100".to_owned()]
+        {
+            assert!(line.contains(&part), "{line}");
+        }
+        assert!(store.fsync(ino, true).is_err());
+        store.fsync(ino, true).unwrap();
+        let verifier = store.verifier();
+        drop((extent, store));
+        assert_ne!(Store::open(&config).unwrap().verifier(), verifier);
     }
 }

@@ -4,14 +4,17 @@
 //! write-back ([`crate::settle`], [`crate::extent`]). So each loss is counted with the content, and everybody who has the file open
 //! hears of it at his next `fsync`, once: whoever counts for him ([`Store::lost_writes`]) says of how many he has heard. Who
 //! opens the file later hears of what nobody has heard yet. Linux does the same (`errseq_t`, `lib/errseq.c`), but for each
-//! description of an open file: here it is for each session.
+//! description of an open file: here it is for each session. Who has not heard of it when the process ends hears of it by the
+//! verifier of the next one (`database::stop`).
 
 use crate::content::{Content, LOST_WRITES};
 use crate::inode::SPREAD;
+use crate::object::ObjectPlace;
 use crate::{Store, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
 use rustix::io::Errno;
+use std::ops::Range;
 use std::sync::Arc;
 
 impl Store {
@@ -26,6 +29,23 @@ impl Store {
             self.fsync_target(ino, Some(*target))?;
         }
         self.fsync_attributes(ino, data_only)
+    }
+
+    /// The host could not write bytes of this object that were acknowledged, as far as is known those in `range`. It tells of that
+    /// once; all who have the file open are to hear it, from this process or the next.
+    pub(crate) fn note_lost_writes(
+        &self,
+        content: &Content,
+        place: ObjectPlace,
+        range: Option<Range<u64>>,
+        error: Errno,
+    ) {
+        let (ino, object) = (content.ino(), self.targets.path(place));
+        let (object_offset, end) = (range.as_ref().map(|range| range.start), range.as_ref().map(|range| range.end));
+        tracing::error!(%ino, object = %object.display(), object_offset, end, %error,
+            "what was written cannot be brought to the device and may be lost: fsync tells those who have the file open");
+        content.count_lost_writes();
+        self.db.forget_verifier();
     }
 
     /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
@@ -133,6 +153,8 @@ mod tests {
     use crate::{Caller, OpenHow, StoreConfig, TargetDir};
     use isonomia_proto::fs::{Timestamp, access};
     use isonomia_units::ServerId;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn everybody_who_has_the_file_open_hears_once_of_bytes_that_were_lost() {
@@ -143,17 +165,80 @@ mod tests {
         let now = Timestamp::new(1, 0).unwrap();
         let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
         store.write(ino, 0, b"lost", now).unwrap();
+        let inode = store.inode(ino.0).unwrap();
+        let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
+        let lose = || store.note_lost_writes(&inode.content, place, None, Errno::IO);
         let sync = |heard: &mut Option<u64>| store.fsync_target_after(ino, Some(TargetId(0)), heard).is_ok();
         let (mut first, mut second) = (Some(store.lost_writes(ino)), Some(store.lost_writes(ino)));
         assert!(sync(&mut first) && sync(&mut second));
-        store.inode(ino.0).unwrap().note_lost_writes();
+        lose();
         assert!(!sync(&mut first) && sync(&mut first));
         let mut late = Some(store.lost_writes(ino));
         assert!(sync(&mut late), "it was heard of before he came");
         assert!(!sync(&mut second) && sync(&mut second) && sync(&mut first) && sync(&mut None));
         // While nobody has the file open.
-        store.inode(ino.0).unwrap().note_lost_writes();
+        lose();
         let mut next = Some(store.lost_writes(ino));
         assert!(!sync(&mut next) && sync(&mut next) && sync(&mut None));
+    }
+
+    #[test]
+    fn what_was_lost_outlives_the_process_that_was_to_tell_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let mut config = StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target]);
+        config.host_start = Some("the same".to_owned());
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let now = Timestamp::new(1, 0).unwrap();
+        // A file whose bytes no host can bring to a device.
+        let unlucky = |store: &mut Store, name: &str| {
+            // As on a disk.
+            store.removal.is_volatile = false;
+            let ino = store.open_file(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &how, now).unwrap().ino;
+            store.write(ino, 0, b"lost", now).unwrap();
+            let (object, _) = UnixStream::pair().unwrap();
+            let inode = store.inode(ino.0).unwrap();
+            inode.own_data().put(0, OwnedFd::from(object).into());
+            ino
+        };
+        type Loss<'a> = &'a dyn Fn(&mut Store);
+        let none: Loss<'_> = &|_| {};
+        let by_fsync: Loss<'_> = &|store| {
+            let ino = unlucky(store, "fsync");
+            assert!(
+                store.fsync_target(ino, Some(TargetId(0))).is_err(),
+                "one has heard, and others may have the file open"
+            );
+        };
+        let by_settling: Loss<'_> = &|store| {
+            let ino = unlucky(store, "settle");
+            (0..2).for_each(|_| store.settle().unwrap());
+            assert!(store.inode(ino.0).unwrap().has(LOST_WRITES));
+        };
+        let by_the_last_sync: Loss<'_> = &|store| {
+            store.removal.is_volatile = false;
+            store.targets.spoil_sync_all();
+            assert!(store.close().is_err());
+        };
+        let at_a_start: Loss<'_> = &|store| {
+            store.targets.spoil_sync_all();
+            assert!(crate::recovery::recover(&store.db, &store.targets, &config, &[], false).is_err());
+        };
+        let mut verifier = Store::open(&config).unwrap().verifier();
+        let losses = [none, by_fsync, by_settling, by_the_last_sync, at_a_start];
+        for (loss, is_lost) in losses.into_iter().zip([false, true, true, true, true]) {
+            let mut store = Store::open(&config).unwrap();
+            loss(&mut store);
+            assert_eq!(store.verifier(), verifier, "as long as this one can tell");
+            drop(store);
+            let next = Store::open(&config).unwrap().verifier();
+            assert_eq!(next != verifier, is_lost);
+            verifier = next;
+        }
+        let mut store = Store::open(&config).unwrap();
+        by_fsync(&mut store);
+        store.close().unwrap();
+        drop(store);
+        assert_ne!(Store::open(&config).unwrap().verifier(), verifier, "also after a stop in order");
     }
 }

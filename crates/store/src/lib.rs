@@ -66,7 +66,7 @@
 //! `attr`, and `xattr` change metadata through `edit`, one atomic change of database and memory; `content` is what files and
 //! detached objects have in common; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
 //! and extends, `dirty_inodes` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
-//! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, and `scrub` looks
+//! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, `shortened` looks for after a stop, and `scrub` looks
 //! through; `database` documents the bytes on disk, `engine` and `journal` deal with the database itself, `premises` and
 //! `witness` with the directories around it, `recovery` with what an unclean stop leaves; `backup` copies the metadata;
 //! `check` is for a store that nobody uses.
@@ -119,6 +119,7 @@ mod resize;
 mod scrub;
 mod secret;
 mod settle;
+mod shortened;
 mod sparse;
 mod spread;
 mod sums;

@@ -12,6 +12,7 @@ use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
 use crate::recovery::Left;
+use crate::shortened;
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout, Spot};
 use isonomia_units::TargetId;
@@ -143,6 +144,7 @@ impl Targets {
                     Err(Errno::EXIST) => {
                         tracing::warn!(object = %target.path.join(&name).display(), "removed a stale object");
                         rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()).map_err(fail)?;
+                        shortened::cut_sidecar(self, place, 0)?;
                         open(OFlags::CREATE | OFlags::EXCL)
                     }
                     other => other,
@@ -194,6 +196,12 @@ impl Targets {
         }
     }
 
+    /// That anything may be changed.
+    pub fn check_fence(&self) -> Result<(), StoreError> {
+        let path = self.all.first().map_or(Path::new(""), |target| &target.path);
+        self.fence.check().map_err(|errno| StoreError::host(path, errno))
+    }
+
     /// Whether all targets of `layout` are these.
     pub fn have(&self, layout: &Layout) -> bool {
         layout.targets.iter().all(|id| self.has(*id))
@@ -215,6 +223,7 @@ impl Targets {
         if self.stat_object(place)?.is_none_or(|stat| stat.st_size as u64 <= wanted) {
             return Ok(());
         }
+        shortened::cut_sidecar(self, place, wanted)?;
         let (target, name) = (self.target(place)?, place.object.object_name());
         rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|fd| {
@@ -339,6 +348,15 @@ impl Targets {
         self.all
             .iter()
             .try_for_each(|target| rustix::fs::syncfs(&target.objects).map_err(|e| StoreError::host(&target.path, e)))
+    }
+
+    /// From now on [`Self::sync_all`] fails.
+    #[cfg(test)]
+    pub fn spoil_sync_all(&mut self) {
+        for target in &mut self.all {
+            target.objects =
+                rustix::fs::open(&target.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).expect("there");
+        }
     }
 
     /// The path of an object, for messages.

@@ -1,7 +1,7 @@
 //! Syncs of objects, of each one after the other.
 //!
 //! The host tells of bytes that it could not write to one of those who ask, whoever that is: descriptors of one object share what it has
-//! to say. So between the failure of a sync and the note of it ([`Content::note_lost_writes`]) nobody else may sync the same
+//! to say. So between the failure of a sync and the note of it ([`Store::note_lost_writes`]) nobody else may sync the same
 //! object and be told that all is well. Who comes meanwhile waits, and looks at the notes afterwards. Those who wait
 //! share the next sync ([`GroupCommit`]), so that many who sync one file wait no longer than for two.
 
@@ -33,7 +33,7 @@ impl Store {
         sync: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let group = self.object_syncs.all().entry(place).or_default().clone();
-        let synced = group.sync(true, |_| sync().inspect_err(|_| content.note_lost_writes()));
+        let synced = group.sync(true, |_| sync().inspect_err(|e| self.note_lost_writes(content, place, None, *e)));
         let mut all = self.object_syncs.all();
         // This one's and the table's.
         if Arc::strong_count(&group) == 2 {

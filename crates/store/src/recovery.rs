@@ -30,8 +30,7 @@
 //! * *The targets' storage failed and the host went on*, or somebody mounted them anew: objects that are missing then were not
 //!   synced, or are lost, and an error for what is in no object takes nobody's good bytes.
 //!
-//! How long an object was is not judged so: checksums are written back later than blocks are, and a file that was cut and has
-//! grown again may have an older count of them. One that ends too early reads as zeros, if it was being written.
+//! An object that ends too early is judged likewise, as far as its checksums tell ([`crate::shortened`]).
 
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
@@ -49,6 +48,7 @@ use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
+use crate::shortened;
 use crate::spread::Cuts;
 use crate::witness::Witness;
 use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, directories, durable};
@@ -96,9 +96,9 @@ impl Store {
         // Not 0, and no longer than it may be.
         let fresh = durable::random_number(&config.dir)? % VERIFIER_MAX + 1;
         let Stop { was_clean, may_be_undone, verifier } = db.reopen(&config.host_start(), fresh).map_err(fail)?;
-        let mut cut_at_start = Cuts::new();
+        let mut recovered = Recovered::default();
         if has_root && !was_clean {
-            cut_at_start = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
+            recovered = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
         }
         db.note_start(&config.host_start()).map_err(fail)?;
         let protection = Protection::new(config.checksums, config.bounds.sums_bytes);
@@ -113,7 +113,7 @@ impl Store {
         }
         let cuts = db.cuts().map_err(fail)?;
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
-        Ok(Self {
+        let store = Self {
             inodes: Cache::new(config.bounds.inodes, Inode::evictable),
             objects: Cache::new(config.bounds.inodes, Detached::is_evictable),
             removals: RwLock::new(()),
@@ -136,14 +136,16 @@ impl Store {
             protection,
             dirty_inodes: Mutex::default(),
             cuts: Mutex::new(cuts.into_iter().collect()),
-            cut_at_start,
+            cut_at_start: recovered.cuts,
             loose: Mutex::default(),
             has_loose: AtomicBool::new(db.has_loose().map_err(fail)?),
             is_recovered: has_root && !was_clean,
             verifier,
             db,
             premises,
-        })
+        };
+        store.settle_shortened(&recovered.shortened);
+        Ok(store)
     }
 }
 
@@ -157,22 +159,37 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
     db.sync(false)
 }
 
+/// What is still to be done, or known, after [`recover`].
+#[derive(Default)]
+pub(crate) struct Recovered {
+    /// Which spread files are to be cut to the size that they have, with the numbers of those cuts.
+    cuts: Cuts,
+    /// Whose objects somebody has cut.
+    shortened: Vec<Owner>,
+}
+
 /// Does what a stop left undone; with `may_be_undone` also of what was done before it without a sync. A stop on the way leaves
-/// less of the same. Tells which spread files are to be cut to the size that they have, with the numbers of those cuts.
-fn recover(
+/// less of the same.
+pub(crate) fn recover(
     db: &Database,
     targets: &Targets,
     config: &StoreConfig,
     unsettled: &[Owner],
     may_be_undone: bool,
-) -> Result<Cuts, StoreError> {
+) -> Result<Recovered, StoreError> {
     // After a kill of the server sizes are those of what the host has in memory: before the database has them for good,
     // storage must have the bytes.
-    targets.sync_all()?;
+    targets.sync_all().inspect_err(|_| db.forget_verifier())?;
     let (resized, cuts) = recover_dirty(db, targets, unsettled, may_be_undone)?;
-    if may_be_undone {
+    let shortened = if may_be_undone {
         forget_missing(db, targets, unsettled)?;
-    }
+        shortened::believe_ends(db, targets, unsettled)?;
+        Vec::new()
+    } else if config.checksums {
+        shortened::find(db, targets, unsettled)?
+    } else {
+        Vec::new()
+    };
     let removed = remove_orphans(db, targets)?;
     let unknown = remove_unknown(db, targets)?;
     let mut change = db.change();
@@ -182,13 +199,15 @@ fn recover(
     if resized + removed + unknown > 0 {
         tracing::info!(server = config.server.0, resized, removed, unknown, "recovered");
     }
-    Ok(cuts)
+    Ok(Recovered { cuts, shortened })
 }
 
 fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
     let orphans = db.orphans()?;
     let mut left = Left::default();
     for (id, layout) in &orphans {
+        // Who may not remove anything any more would take each of them for one that cannot be removed.
+        targets.check_fence()?;
         if left.goes_on(targets.remove_objects(*id, layout))? {
             let mut change = db.change();
             change.remove_orphan(*id);
@@ -275,7 +294,7 @@ fn recover_dirty(
 }
 
 /// What is known of an inode, if that can be read.
-fn legible(db: &Database, ino: u64) -> Result<Option<Option<Record>>, StoreError> {
+pub(crate) fn legible(db: &Database, ino: u64) -> Result<Option<Option<Record>>, StoreError> {
     match db.record(ino) {
         Ok(record) => Ok(Some(record)),
         Err(StoreError::Damaged(_)) => {
@@ -415,4 +434,29 @@ fn suspect(db: &Database, protection: &Protection, unsettled: &[Owner]) -> Resul
 
 fn host_time(secs: i64, nanos: impl TryInto<u32>) -> Timestamp {
     nanos.try_into().ok().and_then(|nanos| Timestamp::new(secs, nanos)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, OpenHow, TargetDir};
+    use isonomia_proto::fs::access;
+    use isonomia_units::{ServerId, TargetId};
+
+    #[test]
+    fn who_lost_the_directory_does_not_take_objects_for_ones_that_cannot_be_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let mut store = Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
+        // As on a disk, where what was removed waits for the database to be there.
+        store.removal.is_volatile = false;
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let now = Timestamp::new(1, 0).unwrap();
+        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"gone", &how, now).unwrap().ino;
+        store.write(ino, 0, b"bytes", now).unwrap();
+        store.unlink(&Caller::ROOT, Ino::ROOT, b"gone", now).unwrap();
+        assert_eq!(store.db.orphans().unwrap().len(), 1);
+        store.fence().end(None);
+        assert!(remove_orphans(&store.db, &store.targets).is_err());
+    }
 }

@@ -40,7 +40,8 @@
 //!   nothing, as their sidecars are their own.
 //!
 //! # What it does not do
-//! Damage to a suspect file between the stop and the look through it is not noticed; nor is a torn block told from a
+//! Damage to a suspect file between the stop and the look through it is not noticed, but for blocks that are cut off
+//! ([`crate::shortened`]); nor is a torn block told from a
 //! whole one, as on other file systems.
 
 use crate::blocks::sidecar_fault;
@@ -219,7 +220,7 @@ impl Store {
             if !is_quiet(content) || content.has(UNLINKED) {
                 continue;
             }
-            match state.suspect.map_or(Ok(true), |done| self.renew(content, done, &mut budget)) {
+            match state.suspect.map_or(Ok(true), |done| self.renew(content, done, &mut budget, false)) {
                 Ok(true) => quiet.push(owner),
                 Ok(false) => {}
                 Err(error) => failed.add(error),
@@ -231,14 +232,25 @@ impl Store {
         for some in quiet.chunks(FILES_MAX) {
             let some = some.iter().filter_map(|owner| self.settling(*owner).ok()).collect();
             for settling in self.write_back_and_sync(some) {
-                let has_ended = match &settling {
-                    Settling::File(inode) => self.end_settling(inode)?,
-                    Settling::Detached(object) => self.end_settling_detached(object)?,
-                };
-                count += usize::from(has_ended);
+                count += usize::from(self.let_rest(&settling)?);
             }
         }
         Ok(count)
+    }
+
+    /// Looks through what is left of a suspect file of which blocks are lost, and lets it rest: what is lost is damage then.
+    pub(crate) fn settle_short(&self, owner: Owner) -> Result<(), StoreError> {
+        let settling = self.settling(owner)?;
+        let mut budget = u64::MAX;
+        self.renew(settling.content(), 0, &mut budget, true)?;
+        self.write_back_and_sync(vec![settling]).iter().try_for_each(|settling| self.let_rest(settling).map(drop))
+    }
+
+    fn let_rest(&self, settling: &Settling) -> Result<bool, StoreError> {
+        match settling {
+            Settling::File(inode) => self.end_settling(inode),
+            Settling::Detached(object) => self.end_settling_detached(object),
+        }
     }
 
     /// Removes entry and dirty record of a file whose objects and checksums were synced, unless it was written since.
@@ -300,11 +312,12 @@ impl Store {
             && !self.is_volatile()
             && let Err(error) = self.targets.sync_all()
         {
-            tracing::error!(%error, "cannot sync what was written");
+            let files = done.len();
+            tracing::error!(files, %error,
+                "what was written cannot be brought to the device and may be lost: fsync tells those who have the files open");
             // The host tells of it once, and this was the time.
-            for settling in done.drain(..) {
-                settling.content().note_lost_writes();
-            }
+            done.drain(..).for_each(|settling| settling.content().count_lost_writes());
+            self.db.forget_verifier();
         }
         done
     }
@@ -338,7 +351,7 @@ impl Store {
             if let Some(sidecar) = sidecar {
                 let synced = rustix::fs::fdatasync::<OwnedFd>(sidecar);
                 synced.map_err(|e| {
-                    content.note_lost_writes();
+                    self.note_lost_writes(content, place, None, e);
                     self.object_error(place, e)
                 })?;
             }
@@ -352,8 +365,8 @@ impl Store {
     }
 
     /// Looks through a suspect file, `done` blocks of which were looked at before, and makes new checksums where they
-    /// disagree; false if there is more of it than `budget` blocks.
-    fn renew(&self, content: &Arc<Content>, done: u64, budget: &mut u64) -> Result<bool, StoreError> {
+    /// disagree; false if there is more of it than `budget` blocks. If it `is_short` those of blocks behind its end are left.
+    fn renew(&self, content: &Arc<Content>, done: u64, budget: &mut u64, is_short: bool) -> Result<bool, StoreError> {
         let Some(layout) = content.layout.clone() else { return Ok(true) };
         content.set(SUSPECT);
         let mut seen = 0;
@@ -378,10 +391,10 @@ impl Store {
                 }
                 let Some(blocks) = self.checked_blocks(content, &layout, &objects, index)? else { return Ok(true) };
                 let fail = |fault| self.block_error(content, &layout, &objects, index, fault);
-                if at == 0 {
+                if at == 0 && !is_short {
                     blocks.believe_end().map_err(fail)?;
                 }
-                let end = blocks.count().map_err(fail)?;
+                let end = if is_short { blocks.count_there() } else { blocks.count() }.map_err(fail)?;
                 let skipped = done.saturating_sub(seen).min(end - at.min(end));
                 (at, seen) = (at + skipped, seen + skipped);
                 if at >= end {

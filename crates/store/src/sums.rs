@@ -6,7 +6,7 @@
 //! ([`ranges`]): a device that takes its time is given many writes to one file at once. Readers take no part in it: they
 //! copy entries, and read them once more under the lock if a block does not agree.
 
-use crate::checksum::{BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
+use crate::checksum::{BLOCKS_MAX, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
 use crate::fence::Fence;
 use isonomia_memory::{Sink, Source};
 use rustix::fs::{Mode, OFlags, SeekFrom};
@@ -18,8 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 mod ranges;
+mod sidecar;
 
 use ranges::Ranges;
+pub(crate) use sidecar::{last_entry, shorten};
+use sidecar::{open_sidecar, read_header, read_page, stored_blocks};
 
 /// What a page in memory takes besides its entries, about.
 const PAGE_OVERHEAD_BYTES: usize = 64;
@@ -240,7 +243,16 @@ impl Writing<'_> {
         }
         let opened = open_sidecar(place).and_then(|sidecar| {
             if self.guarded.file.state == State::Unknown {
-                self.guarded.file.stored_blocks = read_header(&sidecar, place.object)?.blocks;
+                let header = read_header(&sidecar, place.object)?;
+                self.guarded.file.stored_blocks = header.blocks;
+                if place.is_suspect {
+                    // A stop came between a cut and the header that tells of it.
+                    self.guarded.file.stored_blocks = stored_blocks(&sidecar, &header)?;
+                    if self.guarded.file.stored_blocks < header.blocks {
+                        self.guarded.file.is_header_old = true;
+                        self.sums.is_dirty.store(true, Release);
+                    }
+                }
                 self.guarded.file.blocks = self.guarded.file.blocks.max(self.guarded.file.stored_blocks);
             }
             Ok(sidecar)
@@ -299,22 +311,19 @@ impl Writing<'_> {
         }
     }
 
-    /// Makes all entries from block `end` on 0, in the sidecar too. With `end` 0 it need not be legible.
+    /// Makes all entries from block `end` on 0, in the sidecar too, whether it counts or not ([`crate::shortened`]). With `end` 0 it
+    /// need not be legible.
     pub fn cut(&mut self, place: &Place<'_>, end: u64) -> Result<(), SidecarFault> {
+        if end > 0 {
+            self.open(place)?;
+        }
+        shorten(place, end).map_err(SidecarFault::Host)?;
         if end == 0 {
             self.start_anew();
             return Ok(());
         }
-        let sidecar = self.open(place)?;
         if self.guarded.file.blocks <= end && !place.is_suspect {
             return Ok(());
-        }
-        if let Some(sidecar) = sidecar {
-            let wanted = entry_offset(end);
-            let fail = SidecarFault::Host;
-            if rustix::fs::fstat(&sidecar).map_err(fail)?.st_size as u64 > wanted {
-                place.fence.check().and_then(|()| rustix::fs::ftruncate(&sidecar, wanted)).map_err(fail)?;
-            }
         }
         let mut table = self.table_alone();
         let before = table.bytes();
@@ -466,15 +475,6 @@ impl Drop for Table {
     }
 }
 
-fn open_sidecar(place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match rustix::fs::openat(place.dir, place.object.sidecar_name(), flags, Mode::empty()) {
-        Ok(sidecar) => Ok(sidecar),
-        Err(Errno::NOENT) => Err(SidecarFault::Damaged("the file of checksums is missing")),
-        Err(errno) => Err(SidecarFault::Host(errno)),
-    }
-}
-
 /// Where the first byte from `offset` on is that is in no hole, if any; `offset` where the host does not tell.
 pub(crate) fn next_data(fd: impl AsFd, offset: u64) -> Result<Option<u64>, Errno> {
     match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
@@ -483,32 +483,6 @@ pub(crate) fn next_data(fd: impl AsFd, offset: u64) -> Result<Option<u64>, Errno
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(offset)),
         Err(e) => Err(e),
     }
-}
-
-/// The header of an open sidecar, if it is that of `object`.
-fn read_header(sidecar: &OwnedFd, object: ObjectId) -> Result<Header, SidecarFault> {
-    let mut bytes = [0; HEADER_LEN];
-    let got = read_at(sidecar, 0, &mut bytes).map_err(SidecarFault::Host)?;
-    match Header::decode(&bytes[..got]) {
-        Ok(header) if header.object == object => Ok(header),
-        Ok(_) => Err(SidecarFault::Damaged("the file of checksums is of another object")),
-        Err(_) => Err(SidecarFault::Damaged("the header of the file of checksums is damaged")),
-    }
-}
-
-fn read_page(sidecar: &OwnedFd, page: u64, blocks: u64) -> Result<Vec<AtomicU64>, SidecarFault> {
-    let (start, len) = blocks_of(page);
-    if start >= blocks {
-        return Ok(Vec::new());
-    }
-    let mut bytes = vec![0; len * size_of::<u64>()];
-    let got = read_at(sidecar, entry_offset(start), &mut bytes).map_err(SidecarFault::Host)?;
-    if ((blocks - start) as usize).min(len) * size_of::<u64>() > got {
-        return Err(SidecarFault::Damaged("the file of checksums was cut"));
-    }
-    let (words, _) = bytes[..got].as_chunks::<8>();
-    let used = words.iter().rposition(|word| *word != [0; 8]).map_or(0, |last| last + 1);
-    Ok(words[..used].iter().map(|word| AtomicU64::new(u64::from_le_bytes(*word))).collect())
 }
 
 /// Reads until `sink` is full or the file ends.

@@ -3,12 +3,14 @@
 //!
 //! Whatever goes wrong here panics: it fails the test.
 
+mod heard;
 mod mount;
 mod munged;
 mod product;
 mod server;
 mod skipping;
 
+pub use heard::Heard;
 pub use mount::{TestMount, can_mount, can_mount_for_all, why_no_mount};
 pub use munged::{Munged, can_munge};
 pub use product::{built, isonomia, library};

@@ -13,7 +13,7 @@ use crate::proof;
 use crate::refusal::Refusal;
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Capability, FileKind, access};
-use isonomia_proto::object::{FileEnd, FileObjects, told};
+use isonomia_proto::object::{FileEnd, FileObjects, find, told};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_proto::striping::XATTR;
@@ -94,7 +94,7 @@ pub(super) fn put_opened(
 }
 
 /// The same on the strength of a request's capability.
-pub(super) fn find(
+pub(super) fn find_objects(
     core: &Core,
     connection: &Connection,
     header: &RequestHeader,
@@ -103,6 +103,9 @@ pub(super) fn find(
     proof::check_opened(core, connection, header)?;
     let found = core.store.spread_of(Ino(header.ino))?;
     reply.value = found.shortened;
+    if header.valid & find::END_ONLY != 0 {
+        return put_end(core, connection, &header.capability(), &found, reply);
+    }
     put(core, connection, &header.capability(), &found, reply)
 }
 

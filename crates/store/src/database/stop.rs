@@ -7,11 +7,15 @@
 //! The *verifier* is a number that stays the same as long as nothing was lost, and is another one afterwards. Clients are told it,
 //! and who has written under one and syncs under another knows that his bytes may be gone. It is on stable storage before anybody
 //! is told. What it cannot know is that storage lost what it had in memory of its own while the host went on.
+//!
+//! A host that goes on can fail to write what it had acknowledged, and tells of that once. Who is still to hear of it only the
+//! process knows ([`crate::fsync`]), and that ends with it, in order or not. So the first such failure takes the verifier out of the
+//! database ([`Database::forget_verifier`]): the next start has another one, and says it to all.
 
 use super::Database;
 use crate::StoreError;
 use crate::engine::Table;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Stands in the database after a clean stop, until the next change.
 pub(super) const CLOSED: &str = "closed";
@@ -53,6 +57,22 @@ impl Database {
         let mut change = self.change();
         change.put(Table::Numbers, START, host_start);
         change.commit()
+    }
+
+    /// Bytes that were acknowledged are lost: whatever stop comes next, the start after it has another verifier. Not on stable
+    /// storage, for the same reason.
+    pub fn forget_verifier(&self) {
+        if self.has_no_verifier.load(Acquire) {
+            return;
+        }
+        let mut change = self.change();
+        change.remove(Table::Numbers, VERIFIER);
+        match change.commit() {
+            Ok(()) => self.has_no_verifier.store(true, Release),
+            Err(error) => {
+                tracing::error!(%error, "that bytes were lost cannot be recorded, and is forgotten if this process ends");
+            }
+        }
     }
 
     /// Puts everything on stable storage, and with it that this is a clean stop, unless a change follows.

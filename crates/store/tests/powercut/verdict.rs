@@ -7,13 +7,10 @@ use crate::pattern;
 use crate::run::{Run, time_of};
 use isonomia_proto::fs::{FileKind, access};
 use isonomia_store::{Caller, OpenHow, Store, StoreConfig, StoreError};
+use isonomia_testbed::Heard;
 use isonomia_units::Ino;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use tracing::field::{Field, Visit};
-use tracing::span;
 
 const ROOT: Caller<'static> = Caller::ROOT;
 /// The longest listing of a directory.
@@ -299,43 +296,4 @@ fn content(store: &Store, ino: Ino) -> Result<Vec<u8>, StoreError> {
     let len = store.read(ino, 0, &mut bytes)?;
     bytes.truncate(len);
     Ok(bytes)
-}
-
-/// What the store logs.
-#[derive(Clone, Default)]
-struct Heard(Arc<Mutex<String>>);
-
-impl Heard {
-    fn take(&self) -> String {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl tracing::Subscriber for Heard {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target().starts_with("isonomia") && *metadata.level() <= tracing::Level::INFO
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text<'t>(&'t mut String);
-        impl Visit for Text<'_> {
-            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-                // Writing to a String cannot fail.
-                let _ = write!(self.0, "{}={value:?} ", field.name());
-            }
-        }
-        event.record(&mut Text(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)));
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
 }

@@ -3,6 +3,7 @@
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_store::{FILE_SIZE_MAX, SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed, Store, StoreConfig, StoreError};
+use isonomia_testbed::Heard;
 use isonomia_units::{Ino, TargetId};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -90,6 +91,24 @@ fn a_changed_bit_is_an_error_at_its_block_and_nowhere_else() {
         assert!(is_damage(store.write(ino, 4 * BLOCK as u64 + 1, b"x", at(3))));
         store.write(ino, 4 * BLOCK as u64, &[8; BLOCK], at(3)).unwrap();
         assert_eq!(read_block(&store, ino, 4).unwrap(), [8; BLOCK]);
+    }
+}
+
+#[test]
+fn the_log_says_which_file_is_damaged_and_where() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 3);
+    let ino = at_rest(&config, &[7; 9 * BLOCK]);
+    let object = objects(dir.path(), 1).remove(0);
+    flip(&object, BLOCK + 77);
+    let store = Store::open(&config).unwrap();
+    let heard = Heard::default();
+    assert!(is_damage(tracing::subscriber::with_default(heard.clone(), || read_block(&store, ino, 4))));
+    let line = heard.take();
+    assert!(line.starts_with("ERROR message=damaged"), "{line}");
+    let object = format!("object={} ", object.display());
+    for part in [&format!("ino={ino} "), "offset=16384 ", &object, "object_offset=4096 ", "what=\"wrong checksum\""] {
+        assert!(line.contains(part), "{line}");
     }
 }
 

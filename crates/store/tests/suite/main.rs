@@ -12,6 +12,7 @@ mod model;
 mod operation;
 mod premises;
 mod scratch;
+mod shortened;
 mod space;
 mod sparse;
 mod spread;

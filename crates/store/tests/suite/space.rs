@@ -1,4 +1,4 @@
-//! A full disk: an error, and nothing lost. Needs root, to mount a small file system; otherwise it is skipped.
+//! A full disk: an error, and nothing lost. Needs root, to mount a small file system, and for one test `mkfs.ext4`; otherwise it is skipped.
 
 use crate::detached::place;
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
@@ -11,8 +11,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A small file system, where the kernel lets this process mount one.
-struct SmallDisk(tempfile::TempDir);
+/// A small file system, where the kernel lets this process mount one, and the directory of the file that it is in, if it is in one.
+struct SmallDisk(tempfile::TempDir, Option<tempfile::TempDir>);
 
 /// Writes twos to the end of a file until there is no space left; gives how long it is then.
 fn fill(store: &Store, ino: Ino) -> u64 {
@@ -61,16 +61,32 @@ impl SmallDisk {
         let size = format!("size={size}m");
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir.path()).output();
         if mount.is_ok_and(|out| out.status.success()) {
-            return Some(Self(dir));
+            return Some(Self(dir, None));
         }
         skip("no small file system can be mounted");
         None
+    }
+
+    /// One that lays out blocks when it writes them back, as most do on which stores stand.
+    fn ext4_of_mib(size: u64) -> Option<Self> {
+        let (dir, beside) = (scratch_dir(), scratch_dir());
+        let image = beside.path().join("image");
+        std::fs::File::create(&image).and_then(|file| file.set_len(size << 20)).unwrap();
+        let run = |command: &mut Command| command.output().is_ok_and(|out| out.status.success());
+        let how = ["-q", "-F", "-b", "4096", "-m", "0", "-N", "4096", "-J", "size=4", "-E", "lazy_itable_init=0"];
+        let is_there = run(Command::new("mkfs.ext4").args(how).arg(&image))
+            && run(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(dir.path()));
+        if !is_there {
+            skip("no small ext4 can be made and mounted");
+        }
+        is_there.then_some(Self(dir, Some(beside)))
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        drop(self.1.take());
     }
 }
 
@@ -147,6 +163,58 @@ fn holes_are_not_filled_with_what_the_metadata_need() {
     let more = open(&store, "more").ino;
     store.write(more, 0, &[4; 1 << 20], at(8)).unwrap();
     assert!(content(&store, kept).iter().all(|b| *b == 1));
+}
+
+#[test]
+fn holes_are_written_until_ext4_is_full_and_again_when_there_is_room() {
+    const PIECE: usize = 65_536;
+    const STEP: u64 = 2 * PIECE as u64;
+    let Some(disk) = SmallDisk::ext4_of_mib(64) else { return };
+    let config = config(disk.0.path(), 2);
+    let store = Store::open(&config).unwrap();
+    let kept = write_kept(&store);
+    let room = open(&store, "room").ino;
+    assert_eq!(store.write(room, 0, &vec![5; 8 << 20], at(2)).unwrap(), 8 << 20);
+    let sparse = open(&store, "sparse").ino;
+    store.set_size(sparse, 1 << 30, at(2)).unwrap();
+    // Each piece in a hole of its own.
+    let (mut whole, mut part) = (0, 0);
+    let error = loop {
+        match store.write(sparse, whole * STEP + part as u64, &[2; PIECE][part..], at(3)) {
+            Ok(len) if part + len == PIECE => (whole, part) = (whole + 1, 0),
+            Ok(len) => part += len,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::NoSpace) && whole > 20 << 4, "{error} after {whole} pieces");
+    // What was taken has its blocks, though none of it was written back before.
+    store.fsync(sparse, false).unwrap();
+    for i in 0..100 {
+        let refused = store.write(sparse, (1 << 30) - (i + 1) * STEP, &[4; PIECE], at(4));
+        assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
+        store.write(sparse, i * STEP, &[3; 4096], at(4)).unwrap();
+        rename_kept(&store, i);
+    }
+    store.fsync(sparse, false).unwrap();
+    store.unlink(&ROOT, Ino::ROOT, b"room", at(5)).unwrap();
+    store.release(room).unwrap();
+    for _ in 0..64 {
+        let rest = vec![2; PIECE - part];
+        assert_eq!(store.write(sparse, whole * STEP + part as u64, &rest, at(6)).unwrap(), rest.len());
+        (whole, part) = (whole + 1, 0);
+    }
+    store.fsync(sparse, false).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(&config).unwrap();
+    let mut found = vec![0; STEP as usize];
+    for piece in 0..whole {
+        assert_eq!(store.read(sparse, piece * STEP, &mut found[..]).unwrap(), found.len());
+        let head = if piece < 100 { 3 } else { 2 };
+        assert!(found[..4096].iter().all(|byte| *byte == head), "piece {piece}");
+        assert!(found[4096..PIECE].iter().all(|byte| *byte == 2) && found[PIECE..].iter().all(|byte| *byte == 0));
+    }
+    assert!(content(&store, kept).iter().all(|byte| *byte == 1));
 }
 
 #[test]

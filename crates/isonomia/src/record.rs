@@ -110,7 +110,9 @@ mod tests {
 
     #[test]
     fn a_servers_name_stands_before_the_ending() {
-        for (file, expected) in [("/a.b/c.jsonl", "/a.b/c.io1.jsonl"), ("/a/c", "/a/c.io1"), ("/a/c.d.e", "/a/c.d.io1.e")] {
+        for (file, expected) in
+            [("/a.b/c.jsonl", "/a.b/c.io1.jsonl"), ("/a/c", "/a/c.io1"), ("/a/c.d.e", "/a/c.d.io1.e")]
+        {
             assert_eq!(named(Path::new(file), "io1"), Path::new(expected));
         }
     }

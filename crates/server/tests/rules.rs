@@ -239,7 +239,8 @@ fn a_policy_beside_the_other_has_rules_for_directories_of_its_own() {
     });
     let address = running.addresses[0].clone();
     let shadow = |policy: &str| ask(&address, &ControlRequest::SetShadow { policy: Some(policy.to_owned()) });
-    let too_many = format!("64 directories, and those of the policy that is followed 1 (allowed: {PREFIXES_MAX} together)");
+    let too_many =
+        format!("64 directories, and those of the policy that is followed 1 (allowed: {PREFIXES_MAX} together)");
     assert!(matches!(shadow(&many(64)), ControlReply::Error(reason) if reason.contains(&too_many)));
     assert_eq!(running.server().status().shadow, None);
     let is_over = AtomicBool::new(false);

@@ -98,7 +98,10 @@ fn begin(writers: &mut [Writer], span: Nanos) -> Result<()> {
                     log::say(format_args!("{}: {error:#}", begun.path));
                 }
             }
-            return Err(name.map_or(error, |name| error.context(name)));
+            return Err(match name {
+                Some(name) => error.context(name),
+                None => error,
+            });
         }
     }
     Ok(())

@@ -60,9 +60,12 @@ impl Prefixes {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Finds out where a file lies that was just opened, when its directory is in memory.
+    /// Finds out where a file lies that was just opened, when its directory is in memory; it may have been found by another name before.
     pub fn note_opened(&self, core: &Core, ino: Ino) {
-        self.below(core, ino, Vec::new);
+        if self.are_named.load(Ordering::Acquire) {
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino.0);
+            self.below(core, ino, Vec::new);
+        }
     }
 
     /// The directories that a request for `path`, from `ino` on, is about: the bits of each, as in [`isonomia_policy::Nature::below`]. `path` is

@@ -16,6 +16,7 @@ from service import clean_environment, wait_for
 CLUSTER = "c1"
 # Debian puts them where only root looks.
 DAEMONS = {name: shutil.which(name) or f"/usr/sbin/{name}" for name in ["mariadbd", "slurmdbd", "slurmctld", "munged"]}
+SYSTEM_TABLES = Path("/usr/share/mysql/mysql_system_tables.sql")
 # What none of them needs longer for, however busy the machine.
 READY_S = 60
 
@@ -36,6 +37,7 @@ MpiDefault=none
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={port}
+AccountingStoragePass={munge}
 AccountingStorageEnforce=limits
 NodeName=n1 NodeAddr=127.0.0.1 Port={node_port}
 PartitionName=p1 Nodes=n1 Default=YES
@@ -61,8 +63,9 @@ def why_not():
     """Why there is no accounting here, or None."""
     if os.geteuid() != 0:
         return "a database and Slurm's daemons are started as root"
-    missing = [name for name, path in DAEMONS.items() if not Path(path).exists()]
-    missing += [name for name in ["sacctmgr", "scontrol", "mariadb-install-db"] if not shutil.which(name)]
+    paths = DAEMONS | {SYSTEM_TABLES.name: SYSTEM_TABLES}
+    missing = [name for name, path in paths.items() if not Path(path).exists()]
+    missing += [name for name in ["sacctmgr", "scontrol", "setpriv"] if not shutil.which(name)]
     return f"not installed, and `scripts/setup acceptance` could not: {', '.join(missing)}" if missing else None
 
 
@@ -103,19 +106,21 @@ class Slurm:
 
     def start_database(self):
         data = self.directory / "database"
-        as_user = f"--user={pwd.getpwuid(os.geteuid()).pw_name}"
-        install = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", as_user, "--skip-test-db"]
-        done = subprocess.run(
-            [*install, "--auth-root-authentication-method=normal"], capture_output=True, text=True, timeout=READY_S,
-            stdin=subprocess.DEVNULL, env=clean_environment(),
-        )
-        if done.returncode:
-            raise AssertionError(f"no database: {done.stdout}{done.stderr}")
+        data.mkdir(0o700)
+        user = f"--user={pwd.getpwuid(os.geteuid()).pw_name}"
         # Nobody is asked who he is, and nobody but this user comes to the socket.
         (self.directory / "own").mkdir(0o700)
         small = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0"]
-        places = [f"--datadir={data}", f"--socket={self.directory}/own/mysql", f"--pid-file={self.directory}/own/pid"]
-        self.run("mariadbd", "--no-defaults", "--skip-networking", "--skip-grant-tables", as_user, *places, *small)
+        options = ["--no-defaults", f"--datadir={data}", user, "--skip-networking", "--skip-grant-tables", *small]
+        # The tables that a database has of itself, which `mariadb-install-db` makes in this way.
+        tables = f"create database mysql;\nuse mysql;\n{SYSTEM_TABLES.read_text()}"
+        done = subprocess.run(
+            [DAEMONS["mariadbd"], *options, "--bootstrap", "--log-warnings=0"], input=tables, capture_output=True, text=True,
+            timeout=READY_S, env=clean_environment(),
+        )
+        if done.returncode:
+            raise AssertionError(f"no database: {done.stdout}{done.stderr}")
+        self.run("mariadbd", *options, f"--socket={self.directory}/own/mysql", f"--pid-file={self.directory}/own/pid")
         self.wait_for("mariadbd", self.database_listens)
 
     def database_listens(self):
@@ -129,11 +134,11 @@ class Slurm:
         return clean_environment() | files
 
     def run(self, name, *options):
-        """Starts a daemon."""
+        """Starts a daemon, which is killed if this process is."""
+        command = ["setpriv", "--pdeathsig", "KILL", DAEMONS[name], *options]
         with open(self.directory / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                [DAEMONS[name], *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment(),
-                cwd=self.directory,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment(), cwd=self.directory
             )
 
     def wait_for(self, name, condition):

@@ -400,6 +400,7 @@ mod tests {
         assert_eq!(tell(&store, file).as_deref(), Some("/c/b"));
         store.release(file).unwrap();
         store.close().unwrap();
+        drop(store);
         let store = Store::open(&config).unwrap();
         assert_eq!(tell(&store, dir), None, "nothing of it is in memory");
         store.get_attr(&ROOT, Ino::ROOT, b"c/b/f", true).unwrap();

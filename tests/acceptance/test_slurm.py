@@ -115,12 +115,12 @@ class Credits(Case):
         before = self.slurm.limits()
         self.write_script(text, ("bob", 5), ("part", 6))
         self.script.parent.chmod(0o777)
+        self.script.with_suffix(".sh.done").chmod(0o666)
         nobody = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]
         refused = self.slurm.ask(*nobody, "sh", str(self.script), check=False)
         self.assertEqual(1, refused.returncode, refused)
         self.assertIn("stopped at: credit bob astro 5", refused.stderr)
         self.assertEqual(before, self.slurm.limits())
-        self.script.with_suffix(".sh.done").chmod(0o666)
         done = self.run_script()
         self.assertEqual((0, ""), (done.returncode, done.stderr), done)
         after = before | {(*ASTRO, "bob", ""): "node=12", (*ASTRO, "part", "p2"): "node=14"}

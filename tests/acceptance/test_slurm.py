@@ -48,6 +48,7 @@ class Credits(Case):
             only.run("mkdir", f"{PREFIX}/{place}")
             only.operate("stripe", "set", "--targets", targets, "--size", "64KiB", f"{PREFIX}/{place}")
         only.operate("policy", "set", POLICY)
+        wait_for(lambda: only.status()["cluster"]["controller"]["is_here"], 30)
         for user, place in {"wide": "both", "ada": "first", "eve": "first"}.items():
             more = ["--user", user, "--group", "astro", "--nodes", str(NODES)]
             kib = 128 if place == "both" else 64

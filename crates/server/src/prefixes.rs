@@ -27,6 +27,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Inodes that are remembered at most; then all are forgotten.
 const REMEMBERED_MAX: usize = 1 << 16;
 
+/// Directories, with the bit of each.
+type Named = Arc<[(Arc<str>, u64)]>;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Prefixes {
@@ -34,8 +37,7 @@ pub struct Prefixes {
     are_named: AtomicBool,
     /// Grows when what was found out may be wrong.
     generation: AtomicU64,
-    /// With the bit of each.
-    named: RwLock<Arc<[(Arc<str>, u64)]>>,
+    named: RwLock<Named>,
     /// By inode, the directories that it lies below, and the generation in which that was found out.
     known: Mutex<HashMap<u64, (u64, u64)>>,
 }

@@ -80,6 +80,20 @@ print("done", flush=True)
 """
 
 
+# A directory for which there is a rule, and in which nobody works.
+BELOW_RULE = "/limited"
+# Until one of them has to wait for the device: what is synced does, and what is changed after that.
+CHANGE_NAMES = """
+import os, sys, threading
+directory = os.open(sys.argv[1], os.O_RDONLY)
+print("changing", flush=True)
+threading.Thread(target=os.fsync, args=[directory]).start()
+for turn in range(2000):
+    os.mkdir(f"{sys.argv[1]}/directory-{turn % 10}")
+    os.rmdir(f"{sys.argv[1]}/directory-{turn % 10}")
+"""
+
+
 class Device:
     """`isonomia-bench device` on a directory of its own."""
 
@@ -211,23 +225,35 @@ class Devices(Case):
         self.assertEqual(0, server.stop())
 
     def test_while_the_device_of_the_metadata_hangs_open_files_are_read_and_written(self):
-        # With checksums, a file that was not written for a while waits for the metadata before its first write.
-        for checksums in [True, False]:
-            with self.subTest(checksums=checksums):
+        # With checksums, a file that was not written for a while waits for the metadata before its first write. Rules for directories are looked at
+        # as requests are taken in, one thread for all: whoever waited there would have everybody wait.
+        rules = ["--policy", f"tbf{{path:{BELOW_RULE}=1GiB/s}}"]
+        for checksums, policy in [(True, []), (False, []), (False, rules)]:
+            with self.subTest(checksums=checksums, policy=policy):
                 device = Device(self, "--latency", "1ms", "--size", "768MiB")
                 elsewhere = tempfile.TemporaryDirectory(prefix="isonomia-target-", dir="/dev/shm")
                 self.addCleanup(elsewhere.cleanup)
                 config = Path(elsewhere.name) / "config.toml"
                 target = f'[[targets]]\ndir = "{elsewhere.name}/target"\n'
                 config.write_text(f"checksums = {str(checksums).lower()}\n{target}")
-                server = self.server("--config", str(config), directory=device.place / "store")
+                server = self.server("--config", str(config), *policy, directory=device.place / "store")
                 self.addCleanup(server.kill)
+                server.run("mkdir", f"{PREFIX}{BELOW_RULE}", f"{PREFIX}/a")
                 begin = Path(elsewhere.name) / "begin"
                 program = self.python(server, WORK_WITH_OPEN_FILES, begin, not checksums)
                 self.assertEqual("open\n", program.stdout.readline(), program.poll())
+                # Where everything lies has to be found out anew.
+                server.run("mv", f"{PREFIX}/a", f"{PREFIX}/b")
                 device.hang()
                 self.addCleanup(device.go_on)
-                waits = self.program(server, "mkdir", f"{PREFIX}/directory", timeout_s=100)
+                waits = self.program(server, "python3", "-c", CHANGE_NAMES, PREFIX, timeout_s=100)
+                self.assertEqual("changing\n", waits.stdout.readline(), waits.poll())
+
+                def hangs():
+                    """a change of names is not answered"""
+                    return server.status()["targets"][0]["in_service"] > 0
+
+                wait_for(lambda: all(hangs() for _ in range(5)), seconds=60)
                 begin.touch()
                 out, err = program.communicate(timeout=60)
                 self.assertEqual(("done\n", 0), (out, program.returncode), err)

@@ -472,7 +472,8 @@ Examples:
   isonomia sim scenario.toml --seed 7 --out out/run7
   isonomia sim sweep.toml --out /shared/sweep --slice 0/8
   isonomia sim --replay decisions.jsonl
-  isonomia sim --trace decisions.jsonl --policy job-fair --out out/what-if")]
+  isonomia sim --trace decisions.jsonl --policy job-fair --out out/what-if
+  isonomia sim --trace decisions.io01.jsonl --trace decisions.io02.jsonl")]
 pub struct SimOptions {
     /// The scenario (TOML)
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["replay", "trace"])]
@@ -480,9 +481,10 @@ pub struct SimOptions {
     /// Put the decisions that a server recorded to the same policies again, and say whether they decide the same
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "out", "seed", "slice"])]
     pub replay: Option<PathBuf>,
-    /// Simulate what a server recorded, and say how far shares and times are off
+    /// Simulate what a server recorded, and say how far shares and times are off. Given once for each server of a cluster, that is simulated as a
+    /// whole, with the targets of all
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "replay", "seed", "slice"])]
-    pub trace: Option<PathBuf>,
+    pub trace: Vec<PathBuf>,
     /// With --trace: another policy than the one that was recorded
     #[arg(long, value_name = "SPEC", requires = "trace")]
     pub policy: Option<PolicySpec>,

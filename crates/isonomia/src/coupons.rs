@@ -142,23 +142,40 @@ fn credits(periods: &[PeriodStatus]) -> String {
 }
 
 /// Slurm has no command that adds to a limit, so the present one is asked for. What is asked and said of one credit is about one association:
-/// `sacctmgr modify` without a cluster would set the limit in all of them.
+/// `sacctmgr modify` without a cluster would set the limit in all of them. Before a limit is changed the script notes what it was, and afterwards
+/// that it was changed; so it can tell on another run whether a change that it does not know the end of was made.
 const CREDIT: &str = r#"#!/bin/sh
 # Node-minutes for coupons that were not redeemed, as isonomia regret --slurm printed them. What is added is the
-# limit GrpTRESMins=node of the user's one association. Run it once: it cannot know what was credited before. It
-# says line by line what it has credited, and stops when sacctmgr fails: take those lines out before you run it again.
+# limit GrpTRESMins=node of the user's one association. Save it in a file and run that: it notes what it does in a
+# file beside it (credits.sh.done), and credits no period twice. So it can be run again after it stopped. Without
+# that file, or in another place, it would credit once more.
 status=0
+notes=$0.done
 passed_over() {
     echo "not credited: $1 at $2 $3" >&2
     status=1
 }
 stopped() {
-    echo "stopped at: credit $1 $2 $3: sacctmgr failed to $4; take out the lines above it before this is run again" >&2
+    echo "stopped at: credit $1 $2 $3: $4" >&2
     exit 1
 }
+if ! [ -f "$0" ] || ! true >>"$notes"; then
+    echo "nothing is credited: what is done can be noted nowhere (run this as a file, in a directory that can be written to)" >&2
+    exit 1
+fi
 credit() {
+    begun=
+    while read -r what of user account minutes limit; do
+        case "$what $of $user $account $minutes" in
+        "credited $period $1 $2 $3")
+            echo "credited before: $1 $2 $3"
+            return
+            ;;
+        "begun $period $1 $2 $3") begun=$limit ;;
+        esac
+    done <"$notes"
     found=$(sacctmgr -nP show assoc where user="$1" account="$2" format=Cluster,Partition,GrpTRESMins) ||
-        stopped "$1" "$2" "$3" "tell the limit"
+        stopped "$1" "$2" "$3" "sacctmgr failed to tell the limit"
     case $(printf '%s\n' "$found" | grep -c .) in
     1) ;;
     *)
@@ -176,9 +193,21 @@ credit() {
         return
         ;;
     esac
-    sacctmgr -i modify user where name="$1" account="$2" cluster="$cluster" ${partition:+partition="$partition"} \
-        set GrpTRESMins=node=$((limit + $3)) || stopped "$1" "$2" "$3" "set the limit"
-    echo "credited: $1 $2 $3 (node=$limit is node=$((limit + $3)) now)"
+    case $limit in
+    "${begun:-$limit}")
+        echo "begun $period $1 $2 $3 $limit" >>"$notes" || stopped "$1" "$2" "$3" "it cannot be noted in $notes"
+        sacctmgr -i modify user where name="$1" account="$2" cluster="$cluster" ${partition:+partition="$partition"} \
+            set GrpTRESMins=node=$((limit + $3)) || stopped "$1" "$2" "$3" "sacctmgr failed to set the limit; run this again"
+        begun=$limit
+        ;;
+    $((begun + $3))) ;;
+    *)
+        stopped "$1" "$2" "$3" "it was begun before, at node=$begun, and now the limit is node=$limit; look whether \
+that has the credit, and add a line 'credited $period $1 $2 $3' to $notes if so, or else take out the one with 'begun'"
+        ;;
+    esac
+    echo "credited: $1 $2 $3 (node=$begun is node=$((begun + $3)) now)"
+    echo "credited $period $1 $2 $3" >>"$notes" || stopped "$1" "$2" "$3" "it is credited, and that cannot be noted in $notes"
 }
 "#;
 
@@ -190,7 +219,9 @@ fn script(periods: &[PeriodStatus]) -> String {
     };
     let mut text = CREDIT.to_owned();
     for period in periods {
-        text += &format!("# Period {}, which ended {} s after 1970 began\n", period.number, period.ended_s);
+        let PeriodStatus { number, ended_s, .. } = period;
+        // So its notes are of this period alone, whatever file it is saved in.
+        text += &format!("# Period {number}, which ended {ended_s} s after 1970 began\nperiod={number}@{ended_s}\n");
         for ((user, group), node_s) in given(period) {
             text += &match node_s / 60 {
                 // Names have no ends of lines, and escaped they could not.
@@ -246,8 +277,8 @@ mod tests {
     }
 
     /// What a script prints and how it ends, by a shell in which `sacctmgr` is a function that says what it was asked to do, and knows the
-    /// associations of some users: each a case of the shell.
-    fn run(script: &str, associations: &str) -> (String, String, Option<i32>) {
+    /// associations of some users: each a case of the shell. It is a file in `dir`, in which its notes stay.
+    fn run_in(dir: &std::path::Path, script: &str, associations: &str) -> (String, String, Option<i32>) {
         let slurm = format!(
             "sacctmgr() {{
                 case \"$*\" in
@@ -257,9 +288,15 @@ mod tests {
                 esac
             }}\n"
         );
-        let done = std::process::Command::new("sh").arg("-c").arg(slurm + script).output().unwrap();
+        let file = dir.join("credits.sh");
+        std::fs::write(&file, slurm + script).unwrap();
+        let done = std::process::Command::new("sh").arg(file).output().unwrap();
         let [out, err] = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (out, err, done.status.code())
+    }
+
+    fn run(script: &str, associations: &str) -> (String, String, Option<i32>) {
+        run_in(tempfile::tempdir().unwrap().path(), script, associations)
     }
 
     #[test]
@@ -297,22 +334,56 @@ mod tests {
         assert_eq!((&*err, code), (expected, Some(1)));
     }
 
-    /// What was credited is said before anything fails, and nothing is tried after that.
+    /// What was credited is said before anything fails, and nothing is tried after that. What is run again goes on there, whatever became of
+    /// the change that failed.
     #[test]
-    fn a_script_stops_where_slurm_fails() {
+    fn a_script_stops_where_slurm_fails_and_goes_on_there() {
         let payments = ["ada", "bob", "eve"].map(|user| payment(user, 600)).into();
         let script = script(&[PeriodStatus { number: 3, ended_s: 1, payments }]);
         let known = "-nP*user=ada\\ *|-nP*user=eve\\ *) echo 'c1||node=1000' ;;";
-        let credited = "-i modify user where name=ada account=astro cluster=c1 set GrpTRESMins=node=1010\n\
-            credited: ada astro 10 (node=1000 is node=1010 now)\n";
+        let credited = |user: &str, limit: u64| {
+            let then = limit + 10;
+            format!(
+                "-i modify user where name={user} account=astro cluster=c1 set GrpTRESMins=node={then}\n\
+                 credited: {user} astro 10 (node={limit} is node={then} now)\n"
+            )
+        };
         let unasked = format!("{known} -nP*user=bob\\ *) echo 'c1||node=1'; return 1 ;;");
         let unset = format!("{known} -nP*user=bob\\ *) echo 'c1||node=1' ;; -i*name=bob\\ *) return 1 ;;");
+        let of_bob = |limit: u64| format!("{known} -nP*user=bob\\ *) echo 'c1||node={limit}' ;;");
         for (associations, what) in [(unasked, "tell"), (unset, "set")] {
-            let (out, err, code) = run(&script, &associations);
-            assert_eq!((&*out, code), (credited, Some(1)));
-            let stopped = format!("stopped at: credit bob astro 10: sacctmgr failed to {what} the limit; ");
+            let dir = tempfile::tempdir().unwrap();
+            let (out, err, code) = run_in(dir.path(), &script, &associations);
+            assert_eq!((&*out, code), (&*credited("ada", 1000), Some(1)));
+            let stopped = format!("stopped at: credit bob astro 10: sacctmgr failed to {what} the limit");
             assert!(err.starts_with(&stopped) && err.lines().count() == 1, "{err}");
+            if what == "set" {
+                // Somebody else has changed the limit meanwhile: nobody can tell.
+                let (out, err, code) = run_in(dir.path(), &script, &of_bob(5));
+                assert_eq!((&*out, code), ("credited before: ada astro 10\n", Some(1)));
+                assert!(err.contains("it was begun before, at node=1, and now the limit is node=5"), "{err}");
+                // It had been changed after all.
+                let (out, _, code) = run_in(dir.path(), &script, &of_bob(11));
+                let bob = "credited: bob astro 10 (node=1 is node=11 now)\n";
+                assert_eq!(out, format!("credited before: ada astro 10\n{bob}{}", credited("eve", 1000)));
+                assert_eq!(code, Some(0));
+            } else {
+                let (out, err, code) = run_in(dir.path(), &script, &of_bob(1));
+                let more = credited("bob", 1) + &credited("eve", 1000);
+                assert_eq!((out, code), (format!("credited before: ada astro 10\n{more}"), Some(0)), "{err}");
+            }
+            let again = ["ada", "bob", "eve"].map(|user| format!("credited before: {user} astro 10\n")).concat();
+            assert_eq!(run_in(dir.path(), &script, &of_bob(1)), (again, String::new(), Some(0)));
         }
+    }
+
+    #[test]
+    fn a_script_that_can_note_nothing_credits_nothing() {
+        let payments = vec![payment("ada", 600)];
+        let script = script(&[PeriodStatus { number: 3, ended_s: 1, payments }]);
+        let done = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+        assert_eq!((done.status.code(), done.stdout.len()), (Some(1), 0));
+        assert!(String::from_utf8_lossy(&done.stderr).contains("what is done can be noted nowhere"));
     }
 
     #[test]

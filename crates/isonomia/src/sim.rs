@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const STEPS: f64 = 1000.0;
 
 pub fn sim(options: &SimOptions) -> Result<()> {
-    if let Some(path) = &options.trace {
-        return trace::trace(options, path);
+    if !options.trace.is_empty() {
+        return trace::trace(options);
     }
     let Some(path) = &options.scenario else { return replay(options) };
     let text = source::read(path)?;

@@ -1,9 +1,12 @@
-//! `isonomia cluster`: files that are checked, and clusters for trials.
+//! `isonomia cluster`: files that are checked, and clusters for trials; and what they are recorded as.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use isonomia_client::{Claims, Client, ClientConfig, Ino, OpenHow, access};
+use isonomia_units::Nanos;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const FILE: &str = "name = \"s\"\nepoch = 2\n[[server]]\nname = \"io[01-02]\"\nnumber = 1\n\
                     listen = [\"tcp:{name}:7411\"]\ntargets = [{ depth = 4 }, { cache = \"never\" }]\nrack = \"k1\"\n";
@@ -256,4 +259,76 @@ fn a_newer_file_reaches_all_servers_or_none() {
     bring(&newer);
     let (code, _, error) = trial.run(&["up", "--dir", &place]);
     assert!(code == 1 && error.contains("io01 did not start") && error.contains("epoch"), "{error}");
+}
+
+/// Writes a file block by block as a process of a job.
+fn write_file(server: &str, job: &str, path: &str) {
+    let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
+    let addresses = vec![server.parse().unwrap()];
+    let client = Client::new(ClientConfig { addresses, timeout: Nanos::from_secs(20), claims, key_file: None });
+    let how = OpenHow { access: access::WRITE, create: true, mode: 0o644, ..OpenHow::default() };
+    let file = client.open(Ino::ROOT, path.as_bytes(), &how).unwrap();
+    for at in 0..50 {
+        assert_eq!(client.write_at(&file, at << 16, &[7; 1 << 16]).unwrap(), 1 << 16);
+    }
+}
+
+#[test]
+fn a_cluster_is_recorded_and_simulated_as_a_whole() {
+    let trial = Trial { dir: tempfile::tempdir().unwrap() };
+    let options = ["--", "--policy", "job-fair", "--bandwidth", "200MiB/s", "--trust-clients"];
+    let (code, out, err) = trial.run(&[&["up", "--servers", "2"], &options[..]].concat());
+    assert_eq!(code, 0, "{err}");
+    let server = out.lines().find_map(|line| line.strip_prefix("export ISONOMIA_SERVER=")).unwrap();
+    let run = |arguments: &[&str]| isonomia(&[arguments, &["--server", server]].concat(), trial.dir.path());
+    for (volume, on) in [("a", "io01"), ("b", "io02")] {
+        assert_eq!(run(&["volume", "create", volume, "--on", on, "--mode", "1777"]).0, 0);
+    }
+    let at = |name: &str| trial.dir.path().join(name).to_str().unwrap().to_owned();
+    let file = at("decisions.jsonl");
+    let mut recording = Command::new(env!("CARGO_BIN_EXE_isonomia"))
+        .args(["record", &file, "--for", "60s", "--server", server])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(recording.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("being recorded"), "{line}");
+    std::thread::scope(|scope| {
+        for (job, path) in [("wide", "a/wide"), ("wide", "b/wide"), ("narrow", "a/narrow")] {
+            scope.spawn(move || write_file(server, job, path));
+        }
+    });
+    rustix::process::kill_process(rustix::process::Pid::from_child(&recording), rustix::process::Signal::INT).unwrap();
+    let done = recording.wait_with_output().unwrap();
+    let places = [at("decisions.io01.jsonl"), at("decisions.io02.jsonl")];
+    assert_eq!(String::from_utf8(done.stdout).unwrap(), format!("io01:{}\nio02:{}\n", places[0], places[1]));
+    let simulated = |traces: &[String]| {
+        let traces = traces.iter().flat_map(|trace| ["--trace", trace]);
+        let arguments: Vec<&str> = ["sim", "--json"].into_iter().chain(traces).collect();
+        let (code, out, err) = isonomia(&arguments, trial.dir.path());
+        assert_eq!(code, 0, "{err}");
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    let requests = |found: &serde_json::Value, job: &str| {
+        let jobs = found["jobs"].as_array().unwrap();
+        jobs.iter().filter(|found| found["job"] == job).map(|found| found["requests"].as_u64().unwrap()).sum::<u64>()
+    };
+    let whole = simulated(&places);
+    assert_eq!((&whole["records"], &whole["targets"]), (&2.into(), &4.into()), "{whole}");
+    let of_parts = places.each_ref().map(|place| requests(&simulated(std::slice::from_ref(place)), "wide"));
+    assert!(of_parts.iter().all(|count| *count >= 50), "{of_parts:?}");
+    assert_eq!(requests(&whole, "wide"), of_parts.iter().sum::<u64>());
+    assert!(requests(&whole, "narrow") >= 50, "{whole}");
+
+    // Where one of them cannot write, none goes on.
+    std::fs::remove_file(&places[0]).unwrap();
+    let (code, _, err) = run(&["record", &file, "--for", "60s"]);
+    assert!(code == 1 && err.contains("io02") && err.contains("cannot create"), "{err}");
+    let (code, out, err) = run(&["record", &at("again"), "--for", "1ms"]);
+    assert_eq!((code, out.lines().count()), (0, 2), "{err}");
+    // A server that is named writes where it was told to.
+    let alone = at("alone");
+    assert_eq!(run(&["record", &alone, "--for", "1ms", "--server", "io02"]).1, format!("{alone}\n"));
 }

@@ -36,7 +36,8 @@ pub struct Nature {
     pub operation: Option<Operation>,
     /// Operations of a program that it counts as: none for a later part of one transfer.
     pub operations: u32,
-    /// A bit for each of the policy's [prefixes](crate::PolicySpec::prefixes) that its file lies below.
+    /// A bit for each of the policy's [prefixes](crate::PolicySpec::prefixes) that its file lies below, the first one's being the lowest; and for
+    /// those of the policy that decides beside it ([`Shadow`](crate::Shadow)) from the highest bit down.
     pub below: u64,
 }
 

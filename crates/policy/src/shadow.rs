@@ -136,7 +136,7 @@ impl Shadow {
         job.outstanding += 1;
         job.most[0] = job.most[0].max(job.outstanding);
         let Request { cost, bytes, nature, .. } = *request;
-        job.kind.get_or_insert(Kind { cost, bytes, nature });
+        job.kind.get_or_insert(Kind { cost, bytes, nature: beside(nature) });
         if job.queued + job.coming < job.outstanding {
             self.queue(now, request.job);
         }
@@ -159,7 +159,7 @@ impl Shadow {
             job.answered += 1;
             job.recent[0].had += service;
             if nature.operation.is_some() {
-                job.kind = Some(Kind { cost: service.max(Nanos(1)), bytes, nature });
+                job.kind = Some(Kind { cost: service.max(Nanos(1)), bytes, nature: beside(nature) });
             }
         }
         self.give(now, service);
@@ -252,6 +252,11 @@ impl Shadow {
     }
 }
 
+/// What a request does, as the rules of the policy beside look at it: its directories have the bits from the highest one down.
+fn beside(nature: Nature) -> Nature {
+    Nature { below: nature.below.reverse_bits(), ..nature }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,5 +320,23 @@ mod tests {
         let found = shares("tbf{job:j0=100MB/s,burst=1MB}", &[(4, MS, Nanos::ZERO), (4, MS, Nanos::ZERO)]);
         // 1 ms is 1 MB here; j1 has no rate.
         assert!((found[0].1 - 0.1).abs() < 0.03, "{found:.3?}");
+    }
+
+    #[test]
+    fn its_directories_are_known_by_the_bits_from_the_highest_down() {
+        let policy = "tbf{path:/a=1MB/s,path:/b=exempt,burst=1MB}".parse().unwrap();
+        let mut arbiter = build(&policy, Draw::VirtualTime, 0, Tuning::default());
+        let jobs = [(JobId(0), 1 << 63), (JobId(1), 1 << 62 | 1)];
+        jobs.iter().for_each(|(job, _)| arbiter.set_job(Nanos::ZERO, *job, &JobInfo::new("j", "ada", "g")));
+        let mut shadow = Shadow::new(Nanos::ZERO, arbiter);
+        for at in (0..200).map(|at| Nanos::from_millis(4 * at)) {
+            for ((job, below), at) in jobs.into_iter().zip([at, at + MS]) {
+                let (id, bytes, nature) = (RequestId(0), Bytes(MS.0), Nature { below, ..Nature::WRITE });
+                shadow.came(at, &Request { id, job, cost: MS, bytes, nature });
+                shadow.ended(at + MS, job, MS, (bytes, nature));
+            }
+        }
+        let would: Vec<Nanos> = shadow.report().values().map(|report| report.would).collect();
+        assert!(would[0].0 * 4 < would[1].0, "{would:?}");
     }
 }

@@ -30,6 +30,13 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "kebab-case")]
 pub enum Call {
+    /// Of no arbiter: the record begins. By this the records of several servers are laid beside each other.
+    Clock {
+        /// When, by the clock of all other calls.
+        now: u64,
+        /// By the time of day, in nanoseconds since 1970.
+        wall_ns: u64,
+    },
     /// [`build`], the first call of every arbiter.
     Build {
         /// What is fair.
@@ -423,6 +430,9 @@ impl Player {
     /// The entry does not fit those before.
     pub fn play(&mut self, entry: &Entry) -> Result<Entry, OutOfOrder> {
         let arbiter = entry.arbiter;
+        if matches!(entry.call, Call::Clock { .. }) {
+            return Ok(entry.clone());
+        }
         let built = self.arbiters.contains_key(&arbiter);
         if let Call::Build { policy, lottery, seed, active_window, hold_max, lag_free, lag_max, parallel, bandwidth } =
             &entry.call
@@ -445,7 +455,7 @@ impl Player {
         let Some(player) = self.arbiters.get_mut(&arbiter) else { return Err(OutOfOrder { arbiter }) };
         let mut call = entry.call.clone();
         match &mut call {
-            Call::Build { .. } => {}
+            Call::Clock { .. } | Call::Build { .. } => {}
             Call::SetJob { now, job, info } => player.set_job(Nanos(*now), *job, info),
             Call::RemoveJob { now, job, gave } => *gave = ids(&player.remove_job(Nanos(*now), *job)),
             Call::Enqueue { now, request, job, cost, bytes, nature, gave } => {

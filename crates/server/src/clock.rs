@@ -14,6 +14,12 @@ pub fn wall() -> Timestamp {
     Timestamp::new(t.tv_sec, t.tv_nsec as u32).unwrap_or_default()
 }
 
+/// The time of day in nanoseconds since 1970, as exactly as the host knows it.
+pub fn wall_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs()
+}
+
 /// A number that grows by less than 2^24 in a second, from each start of a server to the next.
 pub fn wall_number() -> u64 {
     let now = wall();

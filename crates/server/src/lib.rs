@@ -294,7 +294,7 @@ impl Server {
                 Some((driver, exchanger, publisher, commander))
             }
         };
-        core.prefixes.set(config.policy.prefixes());
+        core.prefixes.set(&config.policy.prefixes(), &[]);
         core.rates.begin(&core);
         let control = Control::new(core.clone(), about.clone(), limits.control);
         let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);

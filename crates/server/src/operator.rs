@@ -230,7 +230,7 @@ fn apply_instead(
 /// Has arbiters made anew, by `policy`, which is held until that is done.
 pub fn follow(core: &Core, policy: &Policy) {
     // First, so that what comes from now on is judged for the new rules.
-    core.prefixes.set(policy.spec.prefixes());
+    core.shadowing.name_prefixes(core, &policy.spec);
     let (now, jobs) = (clock::now(), core.jobs.all());
     let jobs: Vec<_> = jobs.iter().map(|job| (job.id, job.info())).collect();
     for target in &core.targets {

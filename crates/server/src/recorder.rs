@@ -6,7 +6,7 @@
 
 use crate::core::Core;
 use crate::{clock, operator};
-use isonomia_policy::trace::{Entry, Journal};
+use isonomia_policy::trace::{Call, Entry, Journal};
 use isonomia_units::Nanos;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -63,7 +63,8 @@ impl Record {
                 tracing::error!(%error, "cannot record decisions any more");
             }
         })?;
-        let calls = Calls { to_writer: Some(to_writer), left: CALLS_MAX };
+        let mut calls = Calls { to_writer: Some(to_writer), left: CALLS_MAX };
+        calls.note(&Entry { arbiter: 0, call: Call::Clock { now: clock::now().0, wall_ns: clock::wall_ns() } });
         Ok(Self { calls: Arc::new(Mutex::new(calls)), writer: Some(writer) })
     }
 

@@ -6,7 +6,7 @@
 
 use crate::clock;
 use crate::core::Core;
-use isonomia_policy::{PolicySpec, Scheme, ShadowReport};
+use isonomia_policy::{PREFIXES_MAX, PolicySpec, Scheme, ShadowReport};
 use isonomia_proto::control::{ShadowJob, ShadowStatus};
 use isonomia_units::JobId;
 use std::collections::BTreeMap;
@@ -25,14 +25,10 @@ impl Shadowing {
     /// This policy decides beside the other from now on, or none any more.
     ///
     /// # Errors
-    /// It goes by what only the policy that is followed has: directories, or exclusive phases; or by decisions for a cluster, and there is none.
+    /// It has exclusive phases, which only the policy that is followed can have; it goes by decisions for a cluster, and there is none; or
+    /// its rules and those of the policy that is followed name too many directories.
     pub fn set(&self, core: &Core, spec: Option<PolicySpec>) -> Result<(), String> {
         if let Some(spec) = &spec {
-            if !spec.prefixes().is_empty() {
-                return Err(
-                    "which files lie below a directory is known for the policy that is followed alone".to_owned()
-                );
-            }
             if matches!(spec.scheme(), Scheme::Exclusive(_)) {
                 return Err(
                     "exclusive phases end when programs have had their I/O, which under another policy they have at \
@@ -47,6 +43,14 @@ impl Shadowing {
         }
         // Held to the end: a job that joins meanwhile is announced to the new arbiters.
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spec) = spec.as_ref().filter(|spec| !fit_together(&policy.spec, spec)) {
+            let (own, beside) = (policy.spec.prefixes().len(), spec.prefixes().len());
+            return Err(format!(
+                "its rules name {beside} directories, and those of the policy that is followed {own} (allowed: {PREFIXES_MAX} together)"
+            ));
+        }
+        *self.spec.lock().unwrap_or_else(PoisonError::into_inner) = spec.clone();
+        self.name_prefixes(core, &policy.spec);
         let jobs: Vec<_> = core.jobs.all().iter().map(|job| (job.id, job.info())).collect();
         for target in &core.targets {
             target.set_shadow(clock::now(), spec.as_ref().map(|spec| (spec, policy.draw, policy.seed)), &jobs);
@@ -55,9 +59,24 @@ impl Shadowing {
             Some(spec) => tracing::info!(policy = %spec, "a policy decides beside the one that is followed"),
             None => tracing::info!("no policy decides beside the one that is followed"),
         }
-        *self.spec.lock().unwrap_or_else(PoisonError::into_inner) = spec;
         self.sets.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// From now on requests are judged for the rules of both policies, `followed` being the one that is followed, whose lock the caller has. Where
+    /// both name more directories than can be told apart, that one goes first, and none decides beside it any more.
+    pub fn name_prefixes(&self, core: &Core, followed: &PolicySpec) {
+        let mut spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ended) = spec.take_if(|spec| !fit_together(followed, spec)) {
+            core.targets.iter().for_each(|target| target.set_shadow(clock::now(), None, &[]));
+            self.sets.fetch_add(1, Ordering::AcqRel);
+            tracing::warn!(
+                policy = %ended, PREFIXES_MAX,
+                "it decides beside the policy that is followed no more: the rules of both name too many directories"
+            );
+        }
+        let beside = spec.as_ref().map(PolicySpec::prefixes).unwrap_or_default();
+        core.prefixes.set(&followed.prefixes(), &beside);
     }
 
     /// How often it was set: whoever tells its arbiters anything tells it again then.
@@ -102,4 +121,9 @@ impl Shadowing {
         status.divide();
         Some(status)
     }
+}
+
+/// Whether the directories that the rules of both name can be told apart.
+fn fit_together(followed: &PolicySpec, beside: &PolicySpec) -> bool {
+    followed.prefixes().len() + beside.prefixes().len() <= PREFIXES_MAX
 }

@@ -5,6 +5,7 @@
 mod running;
 
 use isonomia_client::{Address, Claims, Client, Ino};
+use isonomia_policy::PREFIXES_MAX;
 use isonomia_proto::control::{ControlReply, ControlRequest, RateStatus};
 use isonomia_units::Nanos;
 use running::cluster::{Cluster, in_memory};
@@ -189,9 +190,7 @@ fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
     assert!(
         matches!(shadow(Some("of-tomorrow")), ControlReply::Error(reason) if reason.contains("not part of a policy"))
     );
-    for (policy, part) in
-        [("tbf{path:/a=1MB/s}", "directory"), ("exclusive", "exclusive phases"), ("gift", "in no cluster")]
-    {
+    for (policy, part) in [("exclusive", "exclusive phases"), ("gift", "in no cluster")] {
         assert!(matches!(shadow(Some(policy)), ControlReply::Error(reason) if reason.contains(part)), "{policy}");
     }
     let is_over = AtomicBool::new(false);
@@ -223,6 +222,55 @@ fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
         assert_eq!(running.server().status().shadow, None);
         is_over.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn a_policy_beside_the_other_has_rules_for_directories_of_its_own() {
+    // As many directories as there can be.
+    let many = |count: usize| {
+        let rules: Vec<String> = (0..count).map(|at| format!("path:/d{at}=1GB/s")).collect();
+        format!("tbf{{{}}}", rules.join(","))
+    };
+    let running = start(|config| {
+        config.policy = "tbf{path:/b=1GiB/s}".parse().unwrap();
+        config.trust_clients = true;
+        config.targets =
+            vec![isonomia_server::TargetConfig { bandwidth: "40MiB/s".parse().ok(), ..Default::default() }];
+    });
+    let address = running.addresses[0].clone();
+    let shadow = |policy: &str| ask(&address, &ControlRequest::SetShadow { policy: Some(policy.to_owned()) });
+    let too_many =
+        format!("64 directories, and those of the policy that is followed 1 (allowed: {PREFIXES_MAX} together)");
+    assert!(matches!(shadow(&many(64)), ControlReply::Error(reason) if reason.contains(&too_many)));
+    assert_eq!(running.server().status().shadow, None);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for dir in ["a", "b"] {
+            let client = as_job(vec![address.clone()], &running.key_file, dir);
+            client.mkdir(Ino::ROOT, dir.as_bytes(), 0o755).unwrap();
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let file = client.open(Ino::ROOT, format!("{dir}/file").as_bytes(), &create()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    client.write_at(&file, 0, &[7; REQUEST]).unwrap();
+                }
+            });
+        }
+        let would = || {
+            let jobs = running.server().status().shadow?.jobs;
+            let a = jobs.iter().find(|job| job.job == "a").filter(|_| jobs.len() == 2)?;
+            (a.share_had > 0.3).then_some(a.share_would)
+        };
+        // The rule of the policy that is followed has the same place as this one, and is for the other directory.
+        assert_eq!(shadow("tbf{path:/a=1MiB/s}"), ControlReply::Done);
+        eventually("the shadow limits what lies below its directory", || would().filter(|share| *share < 0.2));
+        let client = as_job(vec![address.clone()], &running.key_file, "mover");
+        client.rename(Ino::ROOT, b"a", Ino::ROOT, b"c", isonomia_client::RenameHow::Replace).unwrap();
+        eventually("which it does no more under another name", || would().filter(|share| *share > 0.4));
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(matches!(set(&address, &many(64), None), ControlReply::Policy { .. }));
+    assert_eq!(running.server().status().shadow, None, "the policy that is followed goes first");
 }
 
 #[test]

@@ -9,7 +9,12 @@
 //!
 //! So what is compared is how service is divided and when jobs are done. What is not modelled: that another order makes a device faster or
 //! slower, that programs wait for each other, and what servers tell each other if the policy is another one. The record of one server
-//! is of that server alone. Requests that had not ended at its end, or at the first change of policy in it, are left out.
+//! is of that server alone; those of several are [one](read_all). Requests that had not ended at its end, or at the first change of policy in it, are
+//! left out.
+
+mod merge;
+
+pub use merge::read_all;
 
 use crate::replay::each_entry;
 use crate::source::SourceError;
@@ -68,6 +73,10 @@ pub struct Record {
     from: Nanos,
     to: Nanos,
     left_out: u64,
+    /// When it began, by its server's clock, and by the time of day in nanoseconds since 1970.
+    clock: Option<(Nanos, u64)>,
+    /// Of so many servers.
+    records: usize,
 }
 
 /// A job in one run.
@@ -107,7 +116,9 @@ pub struct Prediction {
     pub recorded_policy: String,
     /// That of the simulation.
     pub simulated_policy: String,
-    /// Targets of the server, its metadata service included.
+    /// Servers whose records these are.
+    pub records: usize,
+    /// Targets of the servers, their metadata services included.
     pub targets: usize,
     /// Requests that had not ended when the record did.
     pub left_out: u64,
@@ -153,14 +164,20 @@ impl Work {
 /// # Errors
 /// The file cannot be read, or holds something else than a record; the error names the line.
 pub fn read(path: &Path) -> Result<Record, SourceError> {
-    let mut reading = Reading::default();
-    each_entry(path, |_, entry| {
-        Ok(if reading.take(entry) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    })?;
-    if reading.record.requests.is_empty() {
+    let record = read_one(path)?;
+    if record.requests.is_empty() && record.left_out == 0 {
         let what = "no request came while it was recorded".to_owned();
         return Err(SourceError { file: path.to_owned(), line: 0, field: String::new(), what });
     }
+    Ok(record)
+}
+
+/// The record at `path`, in which there may be no request.
+fn read_one(path: &Path) -> Result<Record, SourceError> {
+    let mut reading = Reading { record: Record { records: 1, ..Record::default() }, ..Reading::default() };
+    each_entry(path, |_, entry| {
+        Ok(if reading.take(entry) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
     Ok(reading.finish())
 }
 
@@ -179,6 +196,10 @@ struct Reading {
 impl Reading {
     /// Takes one call; false at the end of what can be used.
     fn take(&mut self, entry: Entry) -> bool {
+        if let Call::Clock { now, wall_ns } = entry.call {
+            self.record.clock = Some((Nanos(now), wall_ns));
+            return true;
+        }
         if let Call::Build { policy, lottery, seed, active_window, hold_max, lag_free, lag_max, parallel, bandwidth } =
             entry.call
         {
@@ -251,10 +272,7 @@ impl Reading {
         let asked = record.requests.len();
         record.requests.retain(|asked| asked.ended.is_some());
         record.left_out = (asked - record.requests.len()) as u64;
-        record.requests.sort_by_key(|asked| asked.arrived);
-        record.told.sort_by_key(|(at, ..)| *at);
-        record.from = record.requests.iter().map(|asked| asked.arrived).min().unwrap_or(Nanos::ZERO);
-        record.to = record.requests.iter().filter_map(|asked| asked.ended).max().unwrap_or(Nanos::ZERO);
+        record.settle();
         self.record
     }
 }
@@ -327,6 +345,8 @@ struct Run<'r> {
     number: u64,
     /// By request: when it came and ended.
     times: Vec<(Nanos, Nanos)>,
+    /// The bits of directories in the record, and those that they have in the policy of this run.
+    below: Vec<(u64, u64)>,
 }
 
 impl Run<'_> {
@@ -374,7 +394,9 @@ impl Run<'_> {
             Event::Comes(stream) => {
                 let (asked, _) = self.streams[stream][self.next[stream]];
                 self.times[asked].0 = now;
-                let Asked { target, job, cost, bytes, nature, .. } = self.record.requests[asked];
+                let Asked { target, job, cost, bytes, mut nature, .. } = self.record.requests[asked];
+                let has = |bit: u64| nature.below & bit != 0;
+                nature.below = self.below.iter().filter(|(bit, _)| has(*bit)).map(|(_, own)| own).sum();
                 let request = Request { id: RequestId(stream as u64), job, cost, bytes, nature };
                 // A job that was forgotten meanwhile is one that nothing is known of: it is served at once.
                 if self.targets[target].arbiter.enqueue(now, request).is_err() {
@@ -411,6 +433,14 @@ impl Run<'_> {
 }
 
 impl Record {
+    /// Everything is there: it is put in order.
+    fn settle(&mut self) {
+        self.requests.sort_by_key(|asked| asked.arrived);
+        self.told.sort_by_key(|(at, ..)| *at);
+        self.from = self.requests.iter().map(|asked| asked.arrived).min().unwrap_or(Nanos::ZERO);
+        self.to = self.requests.iter().filter_map(|asked| asked.ended).max().unwrap_or(Nanos::ZERO);
+    }
+
     /// The policy that was followed: of exclusive phases, which metadata have no part in, that of the data targets.
     pub fn policy(&self) -> Option<&PolicySpec> {
         let exclusive = self.targets.iter().find(|made| is_exclusive(&made.policy));
@@ -424,6 +454,10 @@ impl Record {
             return Some(
                 "exclusive phases are granted for all targets together, which are simulated one by one".to_owned(),
             );
+        }
+        let named = self.policy().map(PolicySpec::prefixes).unwrap_or_default();
+        if let Some(path) = by.prefixes().iter().find(|path| !named.contains(path)) {
+            return Some(format!("it does not say what lies below {path}, which no rule of its own policy names"));
         }
         // What a controller decided for the policy that it has is in the record.
         let decided = by.allocated().filter(|allocated| allocated.method != Method::Pofs && self.policy() != Some(by));
@@ -451,7 +485,11 @@ impl Record {
         let next = vec![0; streams.len()];
         let times = vec![(self.from, self.from); self.requests.len()];
         let targets = self.targets.iter().map(target).collect();
-        let mut run = Run { record: self, streams, next, targets, events: BinaryHeap::new(), number: 0, times };
+        let named = self.policy().map(PolicySpec::prefixes).unwrap_or_default();
+        let place = |path: &_| named.iter().position(|other| other == path);
+        let below = (0..).zip(&policy.prefixes()).filter_map(|(at, path)| Some((1 << place(path)?, 1 << at))).collect();
+        let events = BinaryHeap::new();
+        let mut run = Run { record: self, streams, next, targets, events, number: 0, times, below };
         for (at, (when, _, told)) in self.told.iter().enumerate() {
             // What was found out for one policy says nothing of another.
             if is_own || matches!(told, Told::Job(..) | Told::Expect(..)) {
@@ -542,6 +580,7 @@ impl Record {
         Prediction {
             recorded_policy: own.to_string(),
             simulated_policy: policy.to_string(),
+            records: self.records,
             targets: self.targets.len(),
             left_out: self.left_out,
             share_from_ns: from.since(self.from).0,

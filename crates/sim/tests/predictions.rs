@@ -2,17 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot be read fails the test")]
 
-use isonomia_policy::trace::Journal;
+use isonomia_policy::trace::{Call, Entry, Journal};
 use isonomia_sim::predict::{self, Prediction};
 use isonomia_sim::request::run_recorded;
 use isonomia_sim::scenario::{self, parse};
+use isonomia_units::JobId;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Runs two jobs on two targets by `policy`, records it, and predicts it by another.
-fn predicted(policy: &str, other: Option<&str>) -> Prediction {
+/// Runs two jobs on two targets by `policy`, and records it.
+fn recorded(policy: &str) -> Vec<Entry> {
     let text = format!(
         "duration = \"60s\"\nslowdown = false\npolicy = \"{policy}\"\n\
          [[target]]\nname = \"t\"\ncount = 2\nbandwidth = \"500MiB/s\"\nper_op = \"50us\"\n\
@@ -23,14 +25,84 @@ fn predicted(policy: &str, other: Option<&str>) -> Prediction {
     let [scenario::Point { scenario: scenario::Scenario::Request { scenario, .. }, .. }] = &points[..] else {
         panic!("one scenario at request level")
     };
-    let lines = Arc::new(Mutex::new(Vec::new()));
-    let kept = lines.clone();
-    let journal = Journal::new(move |entry| kept.lock().unwrap().push(serde_json::to_string(entry).unwrap()));
+    let entries = Arc::new(Mutex::new(Vec::new()));
+    let kept = entries.clone();
+    let journal = Journal::new(move |entry| kept.lock().unwrap().push(entry.clone()));
     run_recorded(scenario, &journal, &mut |_| ControlFlow::Continue(()));
+    std::mem::take(&mut entries.lock().unwrap())
+}
+
+fn written(entries: impl IntoIterator<Item = impl serde::Serialize>) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    lines.lock().unwrap().iter().for_each(|line| writeln!(file, "{line}").unwrap());
+    entries.into_iter().for_each(|entry| writeln!(file, "{}", serde_json::to_string(&entry).unwrap()).unwrap());
+    file
+}
+
+/// The same, predicted by another policy.
+fn predicted(policy: &str, other: Option<&str>) -> Prediction {
+    let file = written(recorded(policy));
     let record = predict::read(file.path()).unwrap();
     record.predict(other.map(|text| text.parse().unwrap()).as_ref())
+}
+
+/// The time of day at which records of servers begin.
+const WALL_NS: u64 = 1_800_000_000_000_000_000;
+
+/// What the server of one of the two targets records of this: its clock is `ahead_ns` ahead, it began `late_ns` after the time of day above, and
+/// it numbers jobs in its own way.
+fn of_server(entries: &[Entry], target: u32, (ahead_ns, late_ns): (u64, u64)) -> tempfile::NamedTempFile {
+    let clock = Entry { arbiter: 0, call: Call::Clock { now: ahead_ns + late_ns, wall_ns: WALL_NS + late_ns } };
+    let own = entries.iter().filter(|entry| entry.arbiter == target).map(|entry| {
+        let mut line = serde_json::to_value(entry).unwrap();
+        if let Some(now) = line.get("now").and_then(Value::as_u64) {
+            line["now"] = json!(now + ahead_ns);
+        }
+        if let Some(job) = line.get("job").and_then(Value::as_u64) {
+            line["job"] = json!(JobId(job as u32 * 7 + 10 * target));
+        }
+        line
+    });
+    written([serde_json::to_value(&clock).unwrap()].into_iter().chain(own))
+}
+
+#[test]
+fn records_of_several_servers_are_one_of_all_their_targets() {
+    let entries = recorded("job-fair");
+    let whole = predict::read(written(&entries).path()).unwrap().predict(None);
+    let files = [of_server(&entries, 0, (5_000_000_000_000, 0)), of_server(&entries, 1, (0, 0))];
+    let paths: Vec<_> = files.iter().map(|file| file.path().to_owned()).collect();
+    let both = predict::read_all(&paths).unwrap().predict(None);
+    assert_eq!((both.records, both.targets, both.jobs.len()), (2, 2, 2));
+    for (job, same) in both.jobs.iter().zip(&whole.jobs) {
+        assert_eq!((&job.job, job.requests, &job.recorded), (&same.job, same.requests, &same.recorded));
+    }
+    assert!(both.share_difference_max < 0.02 && both.makespan_difference_max < 0.03, "{:?}", both.jobs);
+    // One server alone has half of the requests of each.
+    let one = predict::read_all(&paths[..1]).unwrap().predict(None);
+    assert_eq!((one.records, one.jobs[0].requests < whole.jobs[0].requests), (1, true));
+}
+
+#[test]
+fn records_that_are_not_of_one_time_and_policy_are_refused() {
+    let entries = recorded("job-fair");
+    let first = of_server(&entries, 0, (0, 0));
+    let refused = |other: &Path, words: &str| {
+        let error = predict::read_all(&[first.path().to_owned(), other.to_owned()]).unwrap_err().to_string();
+        assert!(error.contains(words), "{words}: {error}");
+    };
+    refused(first.path(), "named twice");
+    refused(written(&entries).path(), "does not say at what time of day it began");
+    refused(of_server(&entries, 1, (0, 3_600_000_000_000)).path(), "had ended before");
+    refused(of_server(&recorded("fifo"), 1, (0, 0)).path(), "its policy is fifo, and that of");
+}
+
+#[test]
+fn directories_are_those_of_the_record() {
+    let entries = recorded("tbf{path:/a=1GB/s,path:/b=1GB/s}");
+    let record = predict::read(written(&entries).path()).unwrap();
+    let obstacle = |policy: &str| record.obstacle(Some(&policy.parse().unwrap()));
+    assert_eq!(obstacle("tbf{path:/b=1MB/s}"), None);
+    assert!(obstacle("tbf{path:/b=1MB/s,path:/c=1MB/s}").unwrap().contains("what lies below /c"));
 }
 
 #[test]

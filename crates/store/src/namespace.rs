@@ -313,47 +313,21 @@ impl Store {
         }
     }
 
-    /// The path of a directory from the root; of anything else that of the directory in which it was last found, and nothing if it was not
-    /// found by a name since it is in memory.
-    pub fn path_to(&self, ino: Ino) -> Result<Option<Vec<u8>>, StoreError> {
-        let inode = {
-            let _namespace = self.share_namespace();
-            self.load(ino.0)?
-        };
-        let dir = if inode.record().is_dir() { Some(ino.0) } else { inode.found_in() };
-        dir.map(|dir| self.path_of(Ino(dir))).transpose()
+    /// The path of a directory from the root; of anything else that of the directory in which it was last found. Nothing if a part of that is not
+    /// in memory, or if it was not found by a name since it is.
+    ///
+    /// This waits for nothing: neither for the database nor for whoever changes names. Of a directory that is being moved it may say the old
+    /// path, the new one, or the upper part of one below the lower part of the other.
+    pub fn path_in_memory(&self, ino: Ino) -> Option<Vec<u8>> {
+        let inode = self.inodes.get(ino.0)?;
+        let dir = if inode.record().is_dir() { inode } else { self.inodes.get(inode.found_in()?)? };
+        path_to(dir, |up| self.inodes.get(up).ok_or(StoreError::Stale)).ok()
     }
 
     /// The path of a directory from the root, beginning with a slash.
     pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>, StoreError> {
         let _namespace = self.share_namespace();
-        let mut names: Vec<Arc<[u8]>> = Vec::new();
-        let mut len = 0;
-        let mut dir = self.load(ino.0)?;
-        loop {
-            if dir.has(UNLINKED) {
-                return Err(StoreError::NotFound);
-            }
-            let (up, name) = match &dir.record().body {
-                Body::Directory { parent, name } => (*parent, name.clone()),
-                _ => return Err(StoreError::NotDirectory),
-            };
-            if up == dir.ino {
-                break;
-            }
-            len += 1 + name.len();
-            if len >= PATH_LEN_MAX {
-                return Err(StoreError::NameTooLong);
-            }
-            names.push(name);
-            dir = self.load(up)?;
-        }
-        let mut path = Vec::new();
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        Ok(if path.is_empty() { b"/".to_vec() } else { path })
+        path_to(self.load(ino.0)?, |up| self.load(up))
     }
 
     /// The entry at a place; `None` also for `.`, `..` and the start, which have none.
@@ -362,5 +336,75 @@ impl Store {
             Last::Name(name) => self.look_up(&place.dir, name),
             Last::Dot | Last::DotDot | Last::Itself => Ok(None),
         }
+    }
+}
+
+/// The path from the root of `dir`, of what `load` finds.
+fn path_to(mut dir: Arc<Inode>, load: impl Fn(u64) -> Result<Arc<Inode>, StoreError>) -> Result<Vec<u8>, StoreError> {
+    let mut names: Vec<Arc<[u8]>> = Vec::new();
+    let mut len = 0;
+    loop {
+        if dir.has(UNLINKED) {
+            return Err(StoreError::NotFound);
+        }
+        let (up, name) = match &dir.record().body {
+            Body::Directory { parent, name } => (*parent, name.clone()),
+            _ => return Err(StoreError::NotDirectory),
+        };
+        if up == dir.ino {
+            break;
+        }
+        len += 1 + name.len();
+        if len >= PATH_LEN_MAX {
+            return Err(StoreError::NameTooLong);
+        }
+        names.push(name);
+        dir = load(up)?;
+    }
+    let mut path = Vec::new();
+    for name in names.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    Ok(if path.is_empty() { b"/".to_vec() } else { path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{OpenHow, StoreConfig, TargetDir};
+    use isonomia_proto::fs::access;
+    use isonomia_units::{ServerId, TargetId};
+
+    const ROOT: Caller<'static> = Caller::ROOT;
+
+    #[test]
+    fn a_path_in_memory_is_told_while_names_are_being_changed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: scratch.path().join("target") };
+        let config = StoreConfig::new(scratch.path().join("store"), ServerId(0), vec![target]);
+        let now = Timestamp::new(1, 0).unwrap();
+        let store = Store::open(&config).unwrap();
+        store.mkdir(&ROOT, Ino::ROOT, b"a", 0o755, now).unwrap();
+        let dir = Ino(store.mkdir(&ROOT, Ino::ROOT, b"a/b", 0o755, now).unwrap().ino);
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let file = store.open_file(&ROOT, dir, b"f", &how, now).unwrap().ino;
+        let tell = |store: &Store, ino| store.path_in_memory(ino).map(|path| String::from_utf8(path).unwrap());
+        // Whoever changes names has this lock, and keeps it while the database waits for its device.
+        let changing = store.own_namespace();
+        for (ino, path) in [(Ino::ROOT, "/"), (dir, "/a/b"), (file, "/a/b")] {
+            assert_eq!(tell(&store, ino).as_deref(), Some(path));
+        }
+        drop(changing);
+        store.rename(&ROOT, Ino::ROOT, b"a", Ino::ROOT, b"c", crate::RenameHow::default(), now).unwrap();
+        assert_eq!(tell(&store, file).as_deref(), Some("/c/b"));
+        store.release(file).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let store = Store::open(&config).unwrap();
+        assert_eq!(tell(&store, dir), None, "nothing of it is in memory");
+        store.get_attr(&ROOT, Ino::ROOT, b"c/b/f", true).unwrap();
+        // Looking a file up by its name has told where it is.
+        assert_eq!((tell(&store, dir), tell(&store, file)), (Some("/c/b".to_owned()), Some("/c/b".to_owned())));
     }
 }

@@ -45,8 +45,8 @@ pub struct RegretOptions {
     #[arg(long, value_name = "NUMBER")]
     pub period: Option<u64>,
     /// Print the period as a script for the shell, with a command for each user and account: whole node-minutes are added to the
-    /// limit GrpTRESMins=node=… of the user's association in Slurm, if it has one. Nothing is run here; to run it twice is to
-    /// credit twice
+    /// limit GrpTRESMins=node=… of the user's association in Slurm, if it has one. Nothing is run here. To be saved in a file and run
+    /// there: it notes beside itself what it has credited, and credits nothing twice
     #[arg(long, conflicts_with = "json", requires = "period")]
     pub slurm: bool,
     /// Print as JSON

@@ -1,4 +1,4 @@
-//! `isonomia sim --trace`: a live server's record beside its simulation.
+//! `isonomia sim --trace`: the records of live servers beside their simulation.
 
 use super::output;
 use crate::arguments::SimOptions;
@@ -8,15 +8,15 @@ use isonomia_plot::{Line, Plot};
 use isonomia_sim::predict::{self, Compared, Prediction};
 use isonomia_units::Nanos;
 use std::io::Write;
-use std::path::Path;
 
 /// Jobs whose lines a plot can hold and be read.
 const JOBS_PLOTTED: usize = 6;
 
-pub fn trace(options: &SimOptions, path: &Path) -> Result<()> {
-    let record = predict::read(path)?;
+pub fn trace(options: &SimOptions) -> Result<()> {
+    let record = predict::read_all(&options.trace)?;
     if let Some(obstacle) = record.obstacle(options.policy.as_ref()) {
-        bail!("{} cannot be simulated: {obstacle}", path.display());
+        let paths: Vec<_> = options.trace.iter().map(|path| path.display().to_string()).collect();
+        bail!("{} cannot be simulated: {obstacle}", paths.join(", "));
     }
     let found = record.predict(options.policy.as_ref());
     let mut files = Vec::new();
@@ -58,8 +58,12 @@ fn text(found: &Prediction) -> String {
         ]);
     }
     let seconds = |ns: u64| table::seconds(Nanos(ns).as_secs_f64());
+    let servers = match found.records {
+        1 => String::new(),
+        records => format!(", on {records} servers"),
+    };
     format!(
-        "recorded under {}, simulated under {}; {} requests had not ended and are left out\n\
+        "recorded under {}, simulated under {}{servers}; {} requests had not ended and are left out\n\
          all of it took {}, simulated {}; shares are of {} to {}, while all jobs of weight were there\n\n{}\n",
         found.recorded_policy,
         found.simulated_policy,

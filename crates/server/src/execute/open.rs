@@ -79,6 +79,7 @@ pub(super) fn open(
         open()?
     };
     core.add_reference(place, opened.ino, header.owner)?;
+    core.prefixes.note_opened(core, opened.ino);
     if opened.created
         && let Some(hint) = OpenHint::read(header)
     {

@@ -7,7 +7,7 @@
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
 use crate::clock;
-use crate::connection::{Connection, Cursors, Progress, Shared, Way};
+use crate::connection::{Connection, Cursors, Progress, Shared, StreamState, Way};
 use crate::control::Control;
 use crate::core::Core;
 use crate::identity::{self, Admission, Credentials, Peer};
@@ -21,7 +21,7 @@ use crate::pools::{Origin, Pools};
 use crate::rejections::Rejection;
 use crate::stalls::SMALL_LEN;
 use crate::status::About;
-use crate::stream::{self, Frame, FrameError, Head, StreamState};
+use crate::stream::{self, Frame, FrameError, Head};
 use crate::usage::{Permit, Usage};
 use isonomia_proto::setup::{self, Answer, Auth, Challenge, Integrity, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};

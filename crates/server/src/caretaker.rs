@@ -8,6 +8,7 @@
 
 use crate::clock;
 use crate::core::Core;
+use crate::operator;
 use isonomia_units::Nanos;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub fn run(core: &Core) {
         }
         round_at = now;
         core.pace_all(now);
-        core.recording.end_if_due(core, now);
+        core.recording.end_if_due(now, &core.policy, |policy| operator::follow(core, policy));
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(FLUSH_EVERY_ROUNDS) {
             if let Err(error) = core.store.heal() {

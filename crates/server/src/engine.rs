@@ -13,20 +13,21 @@
 //!
 //! [`Cached`]: isonomia_store::Cached
 
-use crate::core::Core;
+use crate::clock;
+use crate::connection::Stalled;
+use crate::operation::is_slow;
 use crate::pages::PagesOf;
 use crate::read_ahead::Piece;
-use crate::stream::Stalled;
-use crate::target::Work;
+use crate::requests::Work;
 use crate::write_back::{CHUNKS_MAX, Chunk};
-use crate::{charge, clock};
 use isonomia_policy::{Completion, DepthControl, RequestId};
 use isonomia_proto::request::Op;
 use isonomia_units::{JobId, Nanos};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Flushes and the like that are served at once at most, besides requests that read and write.
@@ -109,7 +110,7 @@ impl Kind {
         match op {
             Op::Read => Self::Read,
             Op::Write | Op::ReserveAppend => Self::Write,
-            op if charge::is_slow(op) => Self::Flush,
+            op if is_slow(op) => Self::Flush,
             _ => Self::Other,
         }
     }
@@ -307,19 +308,13 @@ impl Engine {
         self.pace(kind).is_some_and(Pace::is_soon)
     }
 
-    /// Has a thread serve `task`, of the target number `target` of `core`, which is this engine's. Gives it back where
-    /// there is no thread and none can be started.
-    pub fn submit(&self, core: &Core, target: usize, task: Task) -> Result<(), Task> {
+    /// Has a thread serve `task`: one that there is, or one that `start` starts, and that does [`Self::run`]. Gives the task
+    /// back where there is no thread and none can be started.
+    pub fn submit(&self, start: impl FnOnce() -> io::Result<()>, task: Task) -> Result<(), Task> {
         let mut state = self.state();
         if state.idle <= state.waiting() && state.threads < self.threads_max && !state.is_stopping {
-            let own = core.own.clone();
-            let name = match target {
-                0 => "metadata io".to_owned(),
-                target => format!("target {} io", target - 1),
-            };
-            let spawned = std::thread::Builder::new().name(name).spawn(move || run(&own, target));
-            match spawned {
-                Ok(_) => state.threads += 1,
+            match start() {
+                Ok(()) => state.threads += 1,
                 Err(error) if state.threads == 0 => {
                     tracing::error!(%error, "cannot start a thread that serves a target");
                     return Err(task);
@@ -385,6 +380,22 @@ impl Engine {
         }
     }
 
+    /// What a thread does until it is to end: `serve` serves a task, with a buffer of the thread's own, and `go_on` what else
+    /// the target has for a thread that may wait.
+    pub fn run(&self, serve: impl Fn(Task, &mut Vec<u8>), go_on: impl Fn(&mut Vec<u8>)) {
+        let mut scratch = Vec::new();
+        let panicking = Panicking(self);
+        while let Some(task) = self.take() {
+            let flush = task.is_flush().then(|| task.job());
+            serve(task, &mut scratch);
+            if let Some(job) = flush {
+                self.end_flush(clock::now(), job);
+            }
+            go_on(&mut scratch);
+        }
+        std::mem::forget(panicking);
+    }
+
     /// Lets the threads end once nothing is left to serve, and waits for them.
     pub fn stop(&self) {
         let mut state = self.state();
@@ -394,22 +405,6 @@ impl Engine {
             state = self.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-fn run(core: &Weak<Core>, target: usize) {
-    let Some(core) = core.upgrade() else { return };
-    let target = &core.targets[target];
-    let mut scratch = Vec::new();
-    let panicking = Panicking(&target.engine);
-    while let Some(task) = target.engine.take() {
-        let flush = task.is_flush().then(|| task.job());
-        core.serve_task(target, task, &mut scratch);
-        if let Some(job) = flush {
-            target.engine.end_flush(clock::now(), job);
-        }
-        core.go_on(target, &mut scratch);
-    }
-    std::mem::forget(panicking);
 }
 
 /// Counts a thread out that panicked, so that nobody waits for its end.

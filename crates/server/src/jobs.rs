@@ -5,8 +5,8 @@
 //! gets a small number that is not used for another job while this one is known. A job that does nothing takes about a
 //! kilobyte.
 
-use crate::clock;
-use crate::core::Core;
+mod joining;
+
 use crate::debts::Debts;
 use crate::prices::Misses;
 use hdrhistogram::Histogram;
@@ -390,36 +390,6 @@ impl Jobs {
     /// The job of this number, if it is known still.
     pub fn find(&self, id: JobId) -> Option<Arc<Job>> {
         self.known().by_name.values().find(|job| job.id == id).cloned()
-    }
-}
-
-impl Core {
-    /// The job that `info` describes, known to every target, for somebody who [leaves](Jobs::leave) it.
-    pub fn join_job(&self, info: JobInfo) -> Result<Arc<Job>, TooManyJobs> {
-        let joined = self.jobs.join(info)?;
-        if let Some(forgotten) = joined.forgotten {
-            self.forget(forgotten.id, clock::now());
-        }
-        if joined.is_changed {
-            self.announce(&joined.job);
-        }
-        Ok(joined.job)
-    }
-
-    /// Tells every target that there is no such job any more.
-    pub fn forget(&self, job: JobId, now: Nanos) {
-        for target in &self.targets {
-            target.remove_job(now, job).into_iter().for_each(|chunk| self.write_past_arbiter(target, chunk));
-        }
-    }
-
-    /// Tells every target of a job.
-    fn announce(&self, job: &Job) {
-        let _policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let (now, info) = (clock::now(), job.info());
-        for target in &self.targets {
-            target.set_job(now, job.id, &info);
-        }
     }
 }
 

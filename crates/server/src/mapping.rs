@@ -2,10 +2,10 @@
 
 use crate::clock;
 use crate::connection::Connection;
+use crate::connection::Pending;
 use crate::core::Core;
 use crate::mappings::{NotHolder, Pinned, Session, Told, TooMany};
 use crate::proof;
-use crate::target::Pending;
 use isonomia_proto::fs::access;
 use isonomia_proto::mapping::{HAD, LeaseEvents};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};

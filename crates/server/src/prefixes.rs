@@ -11,7 +11,6 @@
 //! names that by which it was found, made or renamed last. A request that waits while rules change is judged by what was found out for the rules
 //! before.
 
-use crate::core::Core;
 use isonomia_policy::is_below;
 use isonomia_units::Ino;
 use std::borrow::Cow;
@@ -57,8 +56,9 @@ impl Prefixes {
     }
 
     /// The directories that a request for `path`, from `ino` on, is about: a bit for each of the policy's. `path` is asked for only
-    /// if there are any; it is empty for one that is about `ino` itself.
-    pub fn below(&self, core: &Core, ino: Ino, path: impl FnOnce() -> Vec<u8>) -> u64 {
+    /// if there are any; it is empty for one that is about `ino` itself. `path_of` tells the path of a directory, or of the one
+    /// that a file is in, if that is known.
+    pub fn below(&self, ino: Ino, path: impl FnOnce() -> Vec<u8>, path_of: impl FnOnce(Ino) -> Option<String>) -> u64 {
         if !self.are_named.load(Ordering::Acquire) {
             return 0;
         }
@@ -69,7 +69,7 @@ impl Prefixes {
         }
         let generation = self.generation.load(Ordering::Acquire);
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(start) = path_of(core, ino) else { return 0 };
+        let Some(start) = path_of(ino) else { return 0 };
         let whole = resolved(&start, &path);
         let bits = named.iter().enumerate().filter(|(_, prefix)| is_below(&whole, prefix));
         let below = bits.fold(0, |below, (at, _)| below | 1 << at);
@@ -85,15 +85,6 @@ impl Prefixes {
         }
         below
     }
-}
-
-/// The path of a directory, or of the one that a file is in; of what another server has, that of its volume.
-fn path_of(core: &Core, ino: Ino) -> Option<String> {
-    if let Ok(path) = core.store.path_to(ino) {
-        return path.map(|path| String::from_utf8_lossy(&path).into_owned());
-    }
-    let volumes = core.cluster.get()?.volumes(&core.store).volumes;
-    volumes.into_iter().find(|volume| volume.number == ino.volume().0).map(|volume| format!("/{}", volume.name))
 }
 
 /// Where `path` leads from the directory `start`, as it is written.

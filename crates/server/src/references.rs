@@ -26,7 +26,7 @@ impl Core {
             // It may listen all the same.
             false => self.end_mappings((uid, session.number)),
         }
-        self.phases.forget_session(self, session.number);
+        self.phases.forget_session(&self.bell, session.number);
         let has_next_program = session.hands_over.load(Ordering::Relaxed);
         let too_many = self.departed.keep(clock::now(), uid, left, has_next_program);
         too_many.into_iter().for_each(|left| self.give_back(&left));

@@ -3,26 +3,27 @@
 //! A worker *begins* a request: what does not wait for a device it serves at once, the rest it leaves to the target's
 //! engine ([`crate::engine`]), whose threads may wait. Either *completes* it: accounts for it, and answers.
 
-use crate::charge::{Charged, is_for_data};
 use crate::cluster::Passed;
-use crate::connection::{Connection, Way};
-use crate::core::{Core, REPLY_LEN_MAX};
+use crate::connection::{Arrival, Connection, KEPT_BESIDE, Pending, Stalled, StreamState, Way};
+use crate::core::Core;
 use crate::engine::{Kind, Task};
 use crate::execute::{Outcome, Tried};
 use crate::jobs::Served as Account;
+use crate::operation::{is_for_data, reads_or_writes};
 use crate::prices::Prices;
 use crate::read_ahead::Piece;
+use crate::requests::{Charged, REPLY_LEN_MAX, Served, Work};
 use crate::stalls::SMALL_LEN;
-use crate::stream::{Arrival, Head, KEPT_BESIDE, Moved, Stalled, StreamState};
-use crate::target::{Action, Pending, Served, Target, Work};
+use crate::stream::{Head, Moved};
+use crate::target::{Action, Target};
 use crate::write_back::{Chunk, Paid};
-use crate::{charge, clock, execute, mapping};
+use crate::{clock, execute, mapping};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader};
 use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use zerocopy::IntoBytes;
 
 /// Below this, serving a request takes less time than waking another worker.
@@ -110,9 +111,22 @@ impl Core {
         }
     }
 
+    /// Has a thread of the target's engine serve a task; gives it back where there is none and none can be started.
+    pub fn submit(&self, target: &Target, task: Task) -> Result<(), Task> {
+        let start = || {
+            let (own, index) = (self.own.clone(), target.index);
+            let name = match index {
+                0 => "metadata io".to_owned(),
+                index => format!("target {} io", index - 1),
+            };
+            std::thread::Builder::new().name(name).spawn(move || run_engine(&own, index)).map(drop)
+        };
+        target.engine.submit(start, task)
+    }
+
     /// Leaves something to the target's engine.
     pub fn leave(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
-        if let Err(task) = target.engine.submit(self, target.index, task) {
+        if let Err(task) = self.submit(target, task) {
             self.take_long(|| self.serve_task(target, task, scratch));
         }
     }
@@ -189,7 +203,7 @@ impl Core {
         let Pending { op, header, .. } = &work.pending;
         let bytes = u64::from(header.len);
         // What neither reads nor writes is measured in any case, where it is done.
-        let pace = target.engine.pace(Kind::of(*op)).filter(|_| charge::reads_or_writes(*op));
+        let pace = target.engine.pace(Kind::of(*op)).filter(|_| reads_or_writes(*op));
         let Some(pace) = pace else { return self.serve_now(target, work, begun, scratch) };
         self.serve_now(target, work, begun, scratch);
         pace.note(clock::now().since(begun), bytes);
@@ -359,7 +373,7 @@ impl Core {
         reply: &ReplyHeader,
     ) -> Charged {
         let served = target.complete(now, pending, id, unpaid);
-        if let Some(prices) = target.prices.as_ref().filter(|_| charge::reads_or_writes(pending.op)) {
+        if let Some(prices) = target.prices.as_ref().filter(|_| reads_or_writes(pending.op)) {
             if pending.op == Op::Read {
                 pending.connection.job.misses.note(pending.is_for_device);
             }
@@ -391,7 +405,7 @@ impl Core {
     }
 
     fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], charged: Charged, now: Nanos) {
-        self.phases.look(self);
+        self.phases.look(&self.bell);
         let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
         let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
         self.settle(pending, reply, charged);
@@ -459,6 +473,13 @@ impl Core {
         let payload = small[..reply.payload_len as usize].to_vec();
         self.complete(target, Box::new(Work { pending, id, finish_at }), reply, payload, clock::now());
     }
+}
+
+/// What a thread of the engine of target number `target` does.
+fn run_engine(core: &Weak<Core>, target: usize) {
+    let Some(core) = core.upgrade() else { return };
+    let target = &core.targets[target];
+    target.engine.run(|task, scratch| core.serve_task(target, task, scratch), |scratch| core.go_on(target, scratch));
 }
 
 fn lock(state: &Mutex<StreamState>) -> MutexGuard<'_, StreamState> {

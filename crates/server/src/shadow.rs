@@ -5,7 +5,8 @@
 //! sent to nobody (`cluster::trial`).
 
 use crate::clock;
-use crate::core::Core;
+use crate::jobs::Jobs;
+use crate::target::{Policy, Target};
 use isonomia_policy::{PolicySpec, Scheme, ShadowReport};
 use isonomia_proto::control::{ShadowJob, ShadowStatus};
 use isonomia_units::JobId;
@@ -26,7 +27,14 @@ impl Shadowing {
     ///
     /// # Errors
     /// It goes by what only the policy that is followed has: directories, or exclusive phases; or by decisions for a cluster, and there is none.
-    pub fn set(&self, core: &Core, spec: Option<PolicySpec>) -> Result<(), String> {
+    pub fn set(
+        &self,
+        spec: Option<PolicySpec>,
+        policy: &Mutex<Policy>,
+        jobs: &Jobs,
+        targets: &[Target],
+        is_in_cluster: bool,
+    ) -> Result<(), String> {
         if let Some(spec) = &spec {
             if !spec.prefixes().is_empty() {
                 return Err(
@@ -40,15 +48,15 @@ impl Shadowing {
                         .to_owned(),
                 );
             }
-            if let Some(allocated) = spec.allocated().filter(|_| core.cluster.get().is_none()) {
+            if let Some(allocated) = spec.allocated().filter(|_| !is_in_cluster) {
                 let word = allocated.method.word();
                 return Err(format!("{word} is decided by a cluster's controller, and this server is in no cluster"));
             }
         }
         // Held to the end: a job that joins meanwhile is announced to the new arbiters.
-        let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let jobs: Vec<_> = core.jobs.all().iter().map(|job| (job.id, job.info())).collect();
-        for target in &core.targets {
+        let policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs: Vec<_> = jobs.all().iter().map(|job| (job.id, job.info())).collect();
+        for target in targets {
             target.set_shadow(clock::now(), spec.as_ref().map(|spec| (spec, policy.draw, policy.seed)), &jobs);
         }
         match &spec {
@@ -71,11 +79,11 @@ impl Shadowing {
     }
 
     /// What it would give.
-    pub fn status(&self, core: &Core) -> Option<ShadowStatus> {
+    pub fn status(&self, jobs: &Jobs, targets: &[Target]) -> Option<ShadowStatus> {
         let spec = self.spec()?;
         let of = |is_metadata: bool| {
             let mut sums: BTreeMap<JobId, ShadowReport> = BTreeMap::new();
-            let targets = core.targets.iter().filter(|target| target.is_metadata() == is_metadata);
+            let targets = targets.iter().filter(|target| target.is_metadata() == is_metadata);
             for (job, report) in targets.filter_map(|target| target.shadow()).flatten() {
                 let sum = sums.entry(job).or_default();
                 *sum = ShadowReport { had: sum.had + report.had, would: sum.would + report.would };
@@ -90,7 +98,7 @@ impl Shadowing {
         }
         // What is proven and what is only claimed to be the same job are one here.
         let mut named: BTreeMap<(String, String), ShadowJob> = BTreeMap::new();
-        for job in core.jobs.all() {
+        for job in jobs.all() {
             let Some(sum) = sums.get(&job.id) else { continue };
             let info = job.info();
             let (job, user) = (info.name.to_string(), info.user.to_string());

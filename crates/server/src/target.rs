@@ -7,21 +7,22 @@ mod chunks;
 mod parts;
 mod policy;
 
-use crate::charge;
 use crate::clock;
-use crate::connection::Connection;
+use crate::connection::Pending;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
+use crate::operation::reads_or_writes;
 use crate::prices::Prices;
 use crate::read_ahead::{Piece, ReadAhead};
+use crate::requests::{Served, Work};
 use crate::write_back::{Chunk, WriteBack};
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::{
-    Access, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Lateness, Nature, PhaseReport,
-    RequestId, ServedBy, Submission, Tuning, Worth,
+    Access, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, LatencyReport, Lateness,
+    Nature, PhaseReport, RequestId, ServedBy, Submission, Tuning, Worth,
 };
-use isonomia_proto::control::TargetStatus;
-use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
+use isonomia_proto::request::Op;
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,63 +32,8 @@ pub use policy::Policy;
 
 /// The requests of a file whose length is told are expected to carry so much each.
 const PAYLOAD_EXPECTED: Bytes = Bytes::mib(1);
-
-/// A request that waits for its turn, or is served.
-#[derive(Debug)]
-pub struct Pending {
-    /// Where it came from.
-    pub connection: Arc<Connection>,
-    /// Its slot in shared memory; 0 on a stream.
-    pub slot: usize,
-    /// What it asks, already checked.
-    pub header: RequestHeader,
-    /// Its operation.
-    pub op: Op,
-    /// Its names, if they had to be taken off a stream.
-    pub names: Vec<u8>,
-    /// When it came.
-    pub arrived: Nanos,
-    /// What it is charged.
-    pub cost: Nanos,
-    /// The part of it that settles what earlier requests turned out to cost: see [`crate::debts`].
-    pub owed: Nanos,
-    /// What it is worth whatever a device makes of it: see [`Submission::work`].
-    pub work: Nanos,
-    /// What it does to a device.
-    pub access: Access,
-    /// The bytes that it is charged for: of a read those that the file had when it came.
-    pub bytes: Bytes,
-    /// What it does, as rules look at it.
-    pub nature: Nature,
-    /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
-    pub took: Nanos,
-    /// It is served by a thread that may wait for the device; of a write that was, whether it did.
-    pub is_for_device: bool,
-}
-
-/// A request whose turn has come.
-#[derive(Debug)]
-pub struct Work {
-    /// The request.
-    pub pending: Pending,
-    /// The dispatcher's name for it; known from when its turn has come.
-    pub id: RequestId,
-    /// When the emulated device is done with it; the reply waits until then.
-    pub finish_at: Option<Nanos>,
-}
-
-/// A request that is served, and whose reply waits for the emulated device.
-#[derive(Debug)]
-pub struct Served {
-    /// The request.
-    pub pending: Pending,
-    /// The dispatcher's name for it.
-    pub id: RequestId,
-    /// The reply.
-    pub reply: ReplyHeader,
-    /// The reply's payload, if it has to go out on a stream.
-    pub payload: Vec<u8>,
-}
+/// No job.
+const NOBODY: JobId = JobId(u32::MAX);
 
 /// A range of the scrub, which the server looks at for itself: see [`crate::scrub`].
 #[derive(Debug)]
@@ -208,7 +154,7 @@ impl Target {
         let queue = Queue {
             dispatcher: Dispatcher::new(policy.arbiter(id.is_none(), tuning), is_capped.then(CappedDevice::new), depth),
             device_times: HashMap::new(),
-            users: [(chunks::NOBODY, Nanos::ZERO); 2],
+            users: [(NOBODY, Nanos::ZERO); 2],
             scrubbing: None,
             is_scrub_to_be_told: false,
             requests_total: 0,
@@ -278,7 +224,7 @@ impl Target {
             owed: pending.owed,
             // How much a flush has to do, nobody knows.
             work: if Kind::of(pending.op) == Kind::Flush { Nanos::ZERO } else { pending.work },
-            bytes: if charge::reads_or_writes(pending.op) { pending.bytes } else { Bytes(0) },
+            bytes: if reads_or_writes(pending.op) { pending.bytes } else { Bytes(0) },
             nature: pending.nature,
             is_counted: Kind::of(pending.op) != Kind::Flush,
         };
@@ -543,7 +489,7 @@ impl Target {
             per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },
             queued: queue.dispatcher.queued() as u64,
             in_service: queue.dispatcher.in_service() as u64,
-            latency: queue.dispatcher.latency(now).map(|report| parts::latency_status(&report)),
+            latency: queue.dispatcher.latency(now).map(|report| latency_status(&report)),
             depth: (!self.is_capped).then_some(queue.dispatcher.depth().settled() as u64),
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
@@ -567,6 +513,22 @@ impl Queue {
     fn count(&mut self, cost: Nanos) {
         self.requests_total += 1;
         self.service_ns_total += cost.0;
+    }
+}
+
+/// What an operator hears of a latency class.
+fn latency_status(report: &LatencyReport) -> LatencyStatus {
+    LatencyStatus {
+        target_ns: report.target.0,
+        p99_ns: report.p99.map(|p99| p99.0),
+        requests_total: report.requests_total,
+        over_share_total: report.over_share_total,
+        others_max: report.others_max.map(|max| max as u64),
+        lost: report.lost,
+        unreachable: report.unreachable.map(|reason| UnreachableStatus {
+            alone_ns: reason.alone.map(|alone| alone.0),
+            beside_one_ns: reason.beside_one.0,
+        }),
     }
 }
 

@@ -43,15 +43,14 @@
 mod ranges;
 mod writer;
 
-use crate::charge::Charged;
 use crate::pages::PagesOf;
-use crate::target::{Served, Work};
+use crate::requests::{Charged, Served, Work};
 use isonomia_policy::{CostLearner, CostModel};
 use isonomia_units::{Bytes, JobId, Nanos, Rate};
-use ranges::Ranges;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+pub use writer::CHUNKS_MAX;
 use writer::{Pages, Writer};
 
 /// Bytes of one file that are waited for until they are written back, and the most in one chunk.
@@ -74,8 +73,6 @@ const DIRTY_BYTES_FIRST: u64 = 512 << 20;
 const DIRTY_PART: u64 = 8;
 /// A file of which more than this part of the memory was written loses its pages once they are on the device.
 const LARGE_PART: u64 = 8;
-/// Chunks of one job that wait for their turn or are written at once, at most.
-pub const CHUNKS_MAX: usize = 8;
 /// Pages of a job in a file count as one; so many are known at once. For one more, the job that has most of them loses its first
 /// one, whose pages the host then writes at its own pace.
 const FILES_MAX: usize = 1 << 16;

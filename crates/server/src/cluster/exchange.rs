@@ -15,23 +15,20 @@
 use super::controller::infos;
 use super::links::Links;
 use super::placing::Known;
+use super::told::{begun, interval_of};
 use super::trial::Trial;
-use super::wire::{self, JobTable, RATE_TABLE};
+use super::wire::{self, JobTable};
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
-use crate::target::Pending;
-use isonomia_cluster::{Map, map};
+use isonomia_cluster::map;
 use isonomia_policy::PolicySpec;
-use isonomia_policy::exchange::{Course, Exchange, Left, Meters, Rule, Table};
-use isonomia_proto::request::ReplyHeader;
+use isonomia_policy::exchange::{Course, Left, Meters, Table};
 use isonomia_transport::handshake::Protection;
-use isonomia_units::{Edition, Editions, JobInfo, Nanos, Placement, ServerId};
-use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use isonomia_units::{Edition, JobInfo, Nanos, Placement, ServerId};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// The longest sleep, so that the end of the server and another cluster file are noticed.
@@ -43,115 +40,6 @@ const EARLY_PER_INTERVAL: u64 = 8;
 const CLOSED_EVERY: Nanos = Nanos::from_millis(100);
 /// How much later than this server others may hear that files are placed by what they tell.
 const TOLD_TO_WITHIN: Nanos = Nanos::from_secs(2);
-
-/// What others told.
-#[derive(Debug)]
-pub struct Told {
-    exchange: Mutex<Exchange>,
-    /// The same of the metadata services.
-    of_metadata: Mutex<Exchange>,
-    /// The latest tables of each kind.
-    editions: Mutex<BTreeMap<u32, Editions>>,
-    /// Free bytes of the targets of each server, this one's too.
-    free_bytes: Mutex<BTreeMap<ServerId, Vec<u64>>>,
-    /// Other jobs are in the tables than when the exchanger looked last.
-    has_news: AtomicBool,
-    exchanger: OnceLock<Thread>,
-}
-
-impl Told {
-    /// Nothing yet.
-    pub fn new(settings: map::Exchange) -> Self {
-        Self {
-            exchange: Mutex::new(begun(settings)),
-            of_metadata: Mutex::new(begun(settings)),
-            editions: Mutex::default(),
-            free_bytes: Mutex::default(),
-            has_news: AtomicBool::new(false),
-            exchanger: OnceLock::new(),
-        }
-    }
-
-    /// What counts of the targets, or of the metadata services.
-    fn lock(&self, is_metadata: bool) -> MutexGuard<'_, Exchange> {
-        let exchange = if is_metadata { &self.of_metadata } else { &self.exchange };
-        exchange.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps the table that a server sent, and confirms it.
-    pub fn keep(&self, core: &Core, (own, map): (ServerId, &Map), pending: &Pending, bytes: &[u8]) {
-        let from = ServerId(pending.header.offset as u16);
-        let is_known = map.server(from).is_some() && from != own;
-        let kept = if is_known {
-            self.hear(core, (from, pending.header.valid), bytes)
-        } else {
-            Err("it is no other server of the cluster file".to_owned())
-        };
-        let seq = pending.header.seq;
-        let reply = match kept {
-            Ok(()) => ReplyHeader::ok(seq, 0, 0),
-            Err(error) => {
-                core.cluster.get().into_iter().for_each(|cluster| cluster.port.refuse(from, &error));
-                ReplyHeader::error(seq, Errno::PROTO.raw_os_error().unsigned_abs())
-            }
-        };
-        core.answer_late(pending, &reply, &[]);
-    }
-
-    fn hear(&self, core: &Core, (from, kind): (ServerId, u32), bytes: &[u8]) -> Result<(), String> {
-        let (unreadable, now) = (|| "a table that cannot be read".to_owned(), clock::now());
-        if kind == RATE_TABLE {
-            let (edition, table) = wire::decode_rates(bytes).ok_or_else(unreadable)?;
-            self.admit(now, (from, kind), edition)?;
-            core.rates.tell(now, from, table);
-            return Ok(());
-        }
-        let JobTable { edition, table, free_bytes } = JobTable::decode(bytes).ok_or_else(unreadable)?;
-        self.admit(now, (from, kind), edition)?;
-        let is_metadata = kind == JobTable::OF_METADATA;
-        if !is_metadata {
-            self.note_free(from, free_bytes);
-        }
-        let is_news = self.lock(is_metadata).tell(now, from, table).map_err(|error| error.to_string())?;
-        if is_news {
-            self.has_news.store(true, Ordering::Release);
-            self.exchanger.get().into_iter().for_each(Thread::unpark);
-        }
-        Ok(())
-    }
-
-    /// Refuses a table that came before, or after a later one.
-    fn admit(&self, now: Nanos, (from, kind): (ServerId, u32), edition: Edition) -> Result<(), String> {
-        let mut editions = self.editions.lock().unwrap_or_else(PoisonError::into_inner);
-        editions.entry(kind).or_default().admit(now, from, edition).map_err(|error| format!("an old table: {error}"))
-    }
-
-    /// The targets of `server` have so many free bytes.
-    pub fn note_free(&self, server: ServerId, free_bytes: Vec<u64>) {
-        self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner).insert(server, free_bytes);
-    }
-
-    fn free_bytes(&self) -> BTreeMap<ServerId, Vec<u64>> {
-        self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// How many other servers' tables count.
-    pub fn heard(&self) -> usize {
-        self.lock(false).heard()
-    }
-
-    /// A copy without those who are silent: workers, who keep what comes, do not wait while it is made use of.
-    fn copy(&self, now: Nanos, is_metadata: bool) -> Exchange {
-        let mut told = self.lock(is_metadata);
-        told.forget(now);
-        told.clone()
-    }
-}
-
-fn begun(settings: map::Exchange) -> Exchange {
-    let rule = if settings.is_by_presence { Rule::Presence } else { Rule::Received };
-    Exchange::new(rule, interval_of(settings))
-}
 
 /// What is exchanged of the metadata services.
 struct Metadata {
@@ -235,7 +123,7 @@ impl Exchanger {
             }
             if (settings, map.servers().len()) != (self.settings, self.servers) || self.servers == 0 {
                 self.servers = map.servers().len();
-                self.core.rates.be_one_of(&self.core, self.servers, settings.interval);
+                self.core.rates.be_one_of(&self.core.targets, self.servers, settings.interval);
             }
             if settings != self.settings {
                 self.settings = settings;
@@ -336,7 +224,7 @@ impl Exchanger {
             target.apportion(now, &parts);
         }
         self.divide_metadata(now, &policy, is_in_turn);
-        if is_in_turn && let Some(table) = core.rates.divide(&core, now) {
+        if is_in_turn && let Some(table) = core.rates.divide(&core.policy, &core.targets, &core.bell, now) {
             let (map, own) = (self.config.map(), self.config.number);
             let message = wire::encode_rates(self.next_edition(), &table);
             for server in map.servers().iter().filter(|server| server.number != own) {
@@ -402,10 +290,6 @@ impl Exchanger {
             self.links.send(server.number, (kind, bytes.clone()));
         }
     }
-}
-
-fn interval_of(settings: map::Exchange) -> Nanos {
-    settings.interval.unwrap_or(map::Exchange::INTERVAL_DEFAULT)
 }
 
 fn course(settings: map::Exchange) -> Course {

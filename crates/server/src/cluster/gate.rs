@@ -3,7 +3,7 @@
 //!
 //! They are bounded as those in the queues of targets are: by what a connection may have under way, and by the number of connections.
 
-use crate::target::Pending;
+use crate::connection::Pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 

@@ -4,17 +4,19 @@
 //! Who gets a volume asks for one piece after the other ([`isonomia_store::Piece`]), remembers from time to time on stable storage with
 //! which to go on, and asks again until it has an answer. Who has it gives pieces of a volume only while nobody is served in it.
 
+use super::Driver;
 use super::links::{LinkError, Reach};
+use super::membership::{Cluster, Event};
+use super::moves::{Coming, note_key};
 use super::wire::{Verdict, WantedPiece};
-use super::{Cluster, Driver, Event};
 use crate::clock;
+use crate::connection::Pending;
 use crate::core::Core;
-use crate::target::Pending;
 use isonomia_cluster::node::Input;
 use isonomia_cluster::request::Request;
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Phase, Version, VolumeName};
-use isonomia_proto::control::{ControlReply, MoveStatus};
+use isonomia_proto::control::ControlReply;
 use isonomia_proto::request::ReplyHeader;
 use isonomia_store::{PIECE_BYTES_MAX, Piece, PiecePlace, Store, StoreError, root_of};
 use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
@@ -22,8 +24,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Operations that have begun in a volume that is to go have this long to end.
@@ -50,16 +52,6 @@ struct Note {
     place: PiecePlace,
 }
 
-/// Whether a record of the cluster is one of these.
-pub fn is_note(key: &[u8]) -> bool {
-    key.first() == Some(&b'M')
-}
-
-fn note_key(volume: VolumeId) -> [u8; 3] {
-    let [high, low] = volume.0.to_be_bytes();
-    [b'M', high, low]
-}
-
 /// A piece as it is sent.
 #[derive(Debug, Serialize, Deserialize)]
 struct Sent {
@@ -69,51 +61,6 @@ struct Sent {
     next_number: u64,
     /// The record of the volume's directory, with the last piece.
     directory: Option<Vec<u8>>,
-}
-
-/// How far it is with a volume that comes.
-#[derive(Debug)]
-struct Coming {
-    instruction: Version,
-    from: ServerId,
-    /// The table still says so.
-    is_wanted: AtomicBool,
-    inodes: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// The volumes that come to this server, and all that are on their way, for operators.
-#[derive(Debug, Default)]
-pub struct Moves {
-    coming: Mutex<HashMap<VolumeId, Arc<Coming>>>,
-    /// Of each volume the server that it leaves, and the one that it goes to.
-    all: Mutex<HashMap<VolumeId, (ServerId, ServerId)>>,
-    /// What the root server was asked for operators, by the numbers of their wishes, and when they looked for an answer last.
-    asked: Mutex<HashMap<u64, (Nanos, Receiver<Verdict>)>>,
-}
-
-impl Moves {
-    fn coming(&self) -> MutexGuard<'_, HashMap<VolumeId, Arc<Coming>>> {
-        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Where a volume goes that is on its way.
-    pub fn of(&self, volume: VolumeId) -> Option<(ServerId, ServerId)> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).get(&volume).copied()
-    }
-
-    /// What operators are told of volumes that come here.
-    pub fn status(&self) -> Vec<MoveStatus> {
-        let of = |(volume, coming): (&VolumeId, &Arc<Coming>)| MoveStatus {
-            number: volume.0,
-            from: coming.from.0,
-            inodes: coming.inodes.load(Ordering::Relaxed),
-            bytes: coming.bytes.load(Ordering::Relaxed),
-        };
-        let mut moves: Vec<MoveStatus> = self.coming().iter().map(of).collect();
-        moves.sort_unstable_by_key(|status| status.number);
-        moves
-    }
 }
 
 impl Cluster {

@@ -1,6 +1,6 @@
 //! What operators are shown of a cluster, as far as one server knows.
 
-use super::Cluster;
+use super::membership::Cluster;
 use isonomia_cluster::map::Server;
 use isonomia_proto::control::{ClusterStatus, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus};
 use isonomia_store::Store;

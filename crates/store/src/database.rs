@@ -42,7 +42,6 @@ use crate::engine::{Engine, Table, Write};
 use crate::group_commit::GroupCommit;
 use crate::owner;
 use crate::record::Record;
-use crate::volumes::ClusterRecord;
 use crate::witness::{self, Witness};
 use crate::{OpenError, StoreConfig, StoreError};
 use isonomia_proto::fs::FileKind;
@@ -97,6 +96,9 @@ pub(crate) enum DirtyRecord {
     /// Of a spread file: it is as long as this, if that is more than the record says; the times may be newer.
     Told(u64),
 }
+
+/// Key and value of something that the server keeps of its cluster.
+pub type ClusterRecord = (Vec<u8>, Vec<u8>);
 
 /// Changes that happen together or not at all.
 pub(crate) struct Change<'a> {

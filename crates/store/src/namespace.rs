@@ -6,7 +6,7 @@ use crate::inode::{Inode, MAY_BE_NAMED, UNLINKED};
 use crate::layouts::{Creator, NewFile};
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
-use crate::volumes::VolumeChange;
+use crate::volumes::change::VolumeChange;
 use crate::walk::{Last, Place};
 use crate::{Caller, Numbers, Store, StoreError};
 use isonomia_proto::PATH_LEN_MAX;

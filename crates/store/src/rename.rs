@@ -1,10 +1,12 @@
 //! Renaming, in the order of checks that Linux has: what exists, what kinds go together, who may, what is empty.
 
+pub(crate) mod how;
+
 use crate::inode::{Inode, UNLINKED};
 use crate::permission::MAY_WRITE;
 use crate::record::Body;
 use crate::walk::{Last, Place};
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, RenameHow, Store, StoreError};
 use isonomia_proto::fs::{FileKind, Timestamp};
 use isonomia_units::Ino;
 use std::sync::Arc;
@@ -12,18 +14,6 @@ use std::sync::Arc;
 /// A directory is moved into one that is at most so deep: nothing else can be changed while the way up from there is
 /// walked. A path from the root cannot lead deeper than 2,048.
 pub const MOVE_DEPTH_MAX: usize = 16_384;
-
-/// What a rename does when the new name exists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RenameHow {
-    /// Takes its place, atomically.
-    #[default]
-    Replace,
-    /// Fails.
-    NoReplace,
-    /// It must exist; both change places, atomically.
-    Exchange,
-}
 
 /// One of the two names of a rename.
 struct End<'p> {

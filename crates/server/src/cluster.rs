@@ -2,10 +2,11 @@
 //!
 //! One thread, `cluster`, has the node. Workers bring it what concerns volumes and what other servers send ([`Cluster::pass`]);
 //! it may wait for the storage, and nobody waits for it: a request is answered when the node says so, and by the keeper when
-//! its time is over ([`Cluster::expire`]). What the store has to know of who has which volume it tells it after every step.
+//! its time is over ([`Cluster::expire`]). After every step it tells the store which server has which volume.
 //!
-//! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
-//! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
+//! Some changes of a volume are checked by the volume's server, such as its removal, which needs an empty volume. They are decided
+//! by the root server all the same: the volume's server asks it as a client would ([`links::Links::ask`]), and passes the answer
+//! on.
 
 mod addresses;
 mod apart;
@@ -87,9 +88,9 @@ pub struct Driver {
     requests: Arc<Requests<Pending>>,
     objects: Objects,
     operators: Operators,
-    /// The epoch whose file is missing, if that was told.
+    /// The newer epoch whose cluster file is missing here, once the log has said so.
     told_epoch: u64,
-    /// The epoch whose file cannot be taken, if that was told.
+    /// The newer epoch whose cluster file cannot be taken, once the log has said so.
     refused_epoch: u64,
     /// When to look how full and how busy this server is.
     next_load: Nanos,
@@ -132,7 +133,7 @@ impl Cluster {
         }
     }
 
-    /// Ends what was passed on and has no answer although its time is over by `now`. It waits for nothing.
+    /// Answers requests that were passed on and whose time is over by `now`, with an error. It does not block.
     pub fn expire(&self, core: &Core, now: Nanos) {
         self.requests.expire(core, now);
     }
@@ -378,13 +379,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends a server whose directory cannot be its own. Nothing may be done with it: what it says would be believed.
+    /// Ends a server whose directory cannot be its own: other servers would believe what it says.
     fn end_misplaced(&self, why: &str) {
         tracing::error!("{why}: the server's directory is empty, or another one's");
         self.core.store.fence().refuse(self.instance);
     }
 
-    /// Hears how far another server knows the table.
+    /// Another server knows the table of volumes up to this version.
     fn hear_known(&self, from: ServerId, known: Version) {
         let own = self.node.table().version();
         if self.is_first && self.config.number == self.config.map().root().number && known > own {
@@ -406,7 +407,7 @@ impl Driver {
                         _ => None,
                     };
                     self.give(Input::Message { from, envelope });
-                    // Of a process that has shown whose it is.
+                    // Only from the process that is known to have that server's directory.
                     if let Some(known) = known.filter(|_| self.node.known_instance(from) == Some(instance)) {
                         self.hear_known(from, known);
                     }

@@ -1,9 +1,9 @@
 //! What may wait for a device is served here, so that no worker ever does: a bounded pool of threads for each target.
 //!
-//! A worker serves what is in memory itself: waking another thread takes longer than that. What is in memory the host
-//! tells of reads, on most file systems ([`Cached`]). Of everything else it is guessed by what serving such requests
-//! took lately ([`Pace`]); a wrong guess costs a worker the time of one request. What the device has to do for long in any
-//! case, such as an `fsync`, comes here at once.
+//! A worker serves what is in memory itself: waking another thread takes longer than that. For reads most file systems tell
+//! whether the bytes are in memory ([`Cached`]). For everything else the worker guesses, by how long such requests took
+//! lately ([`Pace`]); a wrong guess costs a worker the time of one request. What takes the device long in any case, such as an
+//! `fsync`, comes here at once.
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in
@@ -46,9 +46,9 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 const WAIT_MAX: Nanos = Nanos::from_micros(60);
 /// And this long where another worker looks after the connections meanwhile.
 const SOON_MAX: Nanos = Nanos(3 * WAIT_MAX.0);
-/// Bytes at this rate may take their time besides.
+/// The time that the bytes themselves take, at this rate, is left out.
 const BYTES_PER_NS: u64 = 1;
-/// Out of so many requests one that takes long is not enough to change a guess: it may have been the processor.
+/// Weight of one request in the average, as its inverse: one that takes long by chance does not change a guess.
 const WEIGHT: u64 = 8;
 
 /// Something to be served by a thread that may wait.
@@ -60,11 +60,11 @@ pub enum Task {
     Stalled(Box<Stalled>),
     /// A range of the scrub; the emulated device is done with it at this time.
     Scrub(Option<Nanos>),
-    /// A range that was written is to be brought to the device. It has no name where it goes past the arbiter.
+    /// A range that was written is to be brought to the device. It has no dispatcher's name if it bypasses the arbiter.
     WriteBack(Box<Chunk>, Option<RequestId>),
-    /// A range of a file is going to be read by a job that is alone.
+    /// A range of a file is to be read ahead, for a job that uses the target alone.
     ReadAhead(PagesOf, Range<u64>),
-    /// A part of one is, by a job that is not, whose turn has come.
+    /// A piece of such a range whose turn has come, for a job that shares the target.
     Piece(Box<Piece>, RequestId),
 }
 
@@ -293,7 +293,7 @@ impl Engine {
         !self.is_memory && !self.is_opaque.load(Ordering::Relaxed)
     }
 
-    /// The host does not.
+    /// The host does not tell what is in memory.
     pub fn cannot_tell(&self) {
         self.is_opaque.store(true, Ordering::Relaxed);
     }
@@ -319,7 +319,7 @@ impl Engine {
                     tracing::error!(%error, "cannot start a thread that serves a target");
                     return Err(task);
                 }
-                // Those that there are will come to it.
+                // The threads that there are will serve it.
                 Err(_) => {}
             }
         }
@@ -354,7 +354,7 @@ impl Engine {
         }
     }
 
-    /// Counts a thread out under the same lock under which it found nothing to do: nobody relies on it afterwards.
+    /// Counts a thread out, under the same lock under which it found nothing to do: so no task is left to a thread that ends.
     fn end_thread(&self, mut state: MutexGuard<'_, State>) -> Option<Task> {
         state.threads -= 1;
         self.has_ended.notify_all();

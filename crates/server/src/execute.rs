@@ -145,8 +145,8 @@ fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: 
     Ok(())
 }
 
-/// The bytes that a read will give, by the size that the file has now: what it asks for if that is little, or is of an object
-/// whose file's size another server knows, or the database. Of files that the client may not read the size is not looked at.
+/// The bytes that a read will give, by the size that the file has now. It is what the read asks for if that is little, if the
+/// size is known to another server only (of an object), or to the database only, or if the client may not read the file.
 pub fn readable(core: &Core, connection: &Connection, header: &RequestHeader) -> u32 {
     let ino = Ino(header.ino);
     let is_known = header.len >= READ_LEN_LOOKED_AT
@@ -189,7 +189,7 @@ pub fn write(
     let outcome = (|| {
         proof::check_access(core, connection, header, access::WRITE)?;
         if header.len == 0 {
-            // Who has a spread file's mapping asks so whether that is still so.
+            // So the holder of a spread file's mapping asks whether it still has it.
             return Ok(());
         }
         check_place(core, header)?;
@@ -218,7 +218,7 @@ fn check_place(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
     }
     let (ino, target) = (Ino(header.ino), TargetId(header.target));
     if header.flags & flag::APPEND != 0 {
-        // Where the end is nobody knows yet.
+        // It is not known yet at which offset an append will be.
         return core.store.check_only_target(ino, target);
     }
     core.store.check_target(ino, target, header.offset, u64::from(header.len))
@@ -270,7 +270,7 @@ fn operate(
         Op::Open => return open::open(core, connection, caller, header, path, reply),
         Op::Release => {
             if header.valid & told::BEHIND != 0 && connection.session.is_writer(at) {
-                // Before it may go from memory.
+                // Before the reference is given back: with the last one the inode may leave the memory.
                 core.lost_writer(at);
             }
             return Ok(core.release(connection, at, header.owner)?);
@@ -278,7 +278,7 @@ fn operate(
         Op::ReleaseMany => {
             let (numbers, rest) = path.as_chunks::<INO_LEN>();
             let released = numbers.iter().map(|ino| core.release(connection, Ino(u64::from_le_bytes(*ino)), 0));
-            // One that fails keeps none of the others.
+            // If one of them fails, the others are given back all the same.
             let failed = released.filter_map(Result::err).last();
             let outcome = if rest.is_empty() { failed.map_or(Ok(()), Err) } else { Err(StoreError::Invalid) };
             return Ok(outcome?);
@@ -309,7 +309,7 @@ fn operate(
         Op::ReadDir => {
             let bytes_max = (header.len as usize).min(reply.room.len());
             let mut bytes = Vec::new();
-            // Whoever opened it had the permission then.
+            // Permission to read was checked when the directory was opened.
             let caller = match header.flags & flag::AS_OPENED {
                 0 => caller,
                 _ => proof::check_access(core, connection, header, access::READ).map(|()| &Caller::ROOT)?,
@@ -408,8 +408,8 @@ fn check_beside(core: &Core, at: Ino) -> Result<(), StoreError> {
     })
 }
 
-/// What a request names an inode for to begin there. The others name one that is open, which has its own checks, or is
-/// looked for among what the session itself has.
+/// Whether the inode that a request names is where its path begins. Other operations name an open file, for which there are
+/// checks of their own, or something that is looked up in what the session itself holds.
 const fn begins_somewhere(op: Op) -> bool {
     match op {
         Op::GetAttr
@@ -456,8 +456,8 @@ const fn begins_somewhere(op: Op) -> bool {
     }
 }
 
-/// What a request asks of the inode that it names, on the strength of a capability or of what the session has, and not of
-/// where a path from there leads: the root directory's is the root server's alone.
+/// Whether a request is for the very inode that it names, by a capability or by what the session holds, and not for where a
+/// path from there leads. Only the root server follows paths from the root directory.
 const fn is_for_inode(op: Op) -> bool {
     matches!(op, Op::Release | Op::Adopt | Op::Fsync | Op::ReadDir | Op::Delegate | Op::Lock)
 }

@@ -17,13 +17,14 @@ use std::thread::Thread;
 impl Core {
     /// One connection of the session less; with the last, the session gives up what it holds.
     pub fn leave_session(&self, key: SessionKey) {
-        // Who closes a volume finds what the session has written in its table, or waits for this to be noted.
+        // Whoever freezes a volume must find what the session has written: in the table of sessions, or, because it waits for
+        // this passage to end, where it is put below.
         let _passage = self.store.passage();
         let Some((session, left)) = self.sessions.leave(key) else { return };
         let uid = key.0;
         match left.was_noted {
             true => self.holders.ended(key, session.clone()),
-            // It may listen all the same.
+            // It may have a request for lease events all the same.
             false => self.end_mappings((uid, session.number)),
         }
         self.phases.forget_session(&self.bell, session.number);
@@ -67,7 +68,8 @@ impl Core {
     /// is time for [`Self::give_back_departed`]. May wait for the storage.
     pub fn end_holders(&self, now: Nanos) -> Result<(), StoreError> {
         let holds = |session: &sessions::Session, (uid, _): SessionKey| {
-            // Locks of open files go with what the session left, which is not looked through: if there are any, some may be its.
+            // Locks of open files end with the references that the session held. These are not looked through here, so if there
+            // are any such locks, some may be the session's.
             let has_locks = self.locks.are_there_any_of_files() || self.locks.holds(Holder::Session(session.number));
             has_locks || self.mappings.any_of((uid, session.number))
         };
@@ -79,8 +81,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether what is in the way of a lock is had by a process that has gone, as its kernel tells, and is given up when that is noted:
-    /// on a local file system a lock is free when whoever waited for the process's end hears of it.
+    /// Whether the lock in the way belongs to a process whose connections have ended, so that it will be given up when the server
+    /// has noted that. On a local file system such a lock is free as soon as anybody can know of the process's end.
     pub fn is_given_up_soon(&self, ino: Ino, family: Family, wanted: &Lock) -> bool {
         match self.locks.conflict(ino, family, wanted).map(|lock| lock.owner) {
             None => true,
@@ -133,7 +135,7 @@ impl Core {
     }
 
     fn give_back(&self, left: &Left) {
-        // Before it may go from memory.
+        // Before the references are given back: with the last one the inode may leave the memory.
         left.writes.iter().for_each(|ino| self.lost_writer(*ino));
         for ((ino, number), count) in left.references.iter().copied() {
             for _ in 0..count {

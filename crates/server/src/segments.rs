@@ -110,9 +110,10 @@ impl Segments {
         if self.count.load(Ordering::SeqCst) == 0 { None } else { self.table().get(&ino).cloned() }
     }
 
-    /// As [`Self::find`], after something was done without it.
+    /// As [`Self::find`], after the objects were changed without a segment.
     fn find_again(&self, ino: Ino) -> Option<Arc<Segment>> {
-        // Pairs with the fence in `enter`: either this finds the segment, or that takes what was done from the objects.
+        // Pairs with the fence in `enter`: either this finds the new segment, or the new segment reads what was done to the
+        // objects.
         fence(Ordering::SeqCst);
         self.find(ino)
     }
@@ -148,7 +149,7 @@ impl Segments {
         loop {
             let segment = self.find(ino);
             let len = read(sink.part(0..room))?;
-            // Each turn but the first is for a segment that ended meanwhile, and there is no such end without a long pause.
+            // It is repeated only if the segment ended meanwhile, and a segment that begins anew does not end soon.
             match segment {
                 Some(segment) if !segment.overlay(offset, sink.part(0..len))? => {}
                 _ => return Ok(len),
@@ -187,7 +188,7 @@ impl Segments {
             |_| end,
             change,
             |segment, state, _, before| {
-                // Whatever is stored behind the end is nothing.
+                // What programs stored behind the end of the file does not count.
                 let start = before.map_or(range.start, |before| before.min(range.start));
                 segment.changed(state, store, start..range.end)
             },

@@ -53,7 +53,7 @@ pub struct Session {
     pub number: u64,
     /// It executes another program, which takes over.
     pub hands_over: AtomicBool,
-    /// It may claim what the session before it had when the server stopped: [`crate::holders`].
+    /// It may claim the locks and mappings that the same process had when the server stopped: [`crate::holders`].
     pub continues: AtomicBool,
     held: Mutex<Held>,
     user: Arc<References>,
@@ -131,7 +131,7 @@ impl Session {
         self.reserve()?.take(ino, number, 0)
     }
 
-    /// Room for one more reference: to be had before anything is changed for whoever may not have it.
+    /// Reserves room for one more reference. To be called before the operation changes anything, because it may be refused.
     pub fn reserve(&self) -> Result<Place<'_>, ReferenceError> {
         let mut held = self.held();
         if held.has_ended {
@@ -202,8 +202,8 @@ impl Session {
         self.held().writes.contains(&ino)
     }
 
-    /// The session closes a file of which this server knows no reference, as after a start: it writes its objects no more,
-    /// unless it has other references. True if it might have written them.
+    /// The session closes a file to which this server knows of no reference, because it has started since: unless the session
+    /// has other references, it writes the file's objects no more. True if it might have written them until now.
     pub fn forget_writer(&self, ino: Ino) -> bool {
         let mut held = self.held();
         let is_open = held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_some();

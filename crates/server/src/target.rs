@@ -80,9 +80,9 @@ pub struct Target {
     is_capped: bool,
     bandwidth: Option<Rate>,
     tuning: Tuning,
-    /// What its device takes; of memory, of an emulated device and of the metadata service it is known.
+    /// How long its device takes, where that has to be learnt: not for memory, emulated devices and the metadata service.
     pub prices: Option<Prices>,
-    /// Who serves what would keep a worker waiting.
+    /// The threads that serve what would keep a worker waiting.
     pub engine: Engine,
     /// What was written and is not on the device, where the server sees to that.
     pub write_back: Option<WriteBack>,
@@ -145,7 +145,7 @@ impl Target {
         };
         let tuning = Tuning { parallel, bandwidth: cost.bandwidth, ..Tuning::default() };
         let depth = match depth {
-            // Of an emulated device the emulation takes one request at a time.
+            // An emulated device takes one request at a time by itself.
             _ if is_capped => Depth::Fixed(usize::MAX),
             // Nobody waits for memory, and the metadata's database queues nothing.
             DepthSpec::Auto if is_memory || id.is_none() => Depth::Fixed(DEPTH_MAX),
@@ -222,7 +222,7 @@ impl Target {
             job: pending.connection.job.id,
             cost: pending.cost,
             owed: pending.owed,
-            // How much a flush has to do, nobody knows.
+            // It is not known how much a flush has to do.
             work: if Kind::of(pending.op) == Kind::Flush { Nanos::ZERO } else { pending.work },
             bytes: if reads_or_writes(pending.op) { pending.bytes } else { Bytes(0) },
             nature: pending.nature,
@@ -308,7 +308,7 @@ impl Target {
         true
     }
 
-    /// Whether a range of the scrub is queued or being looked at, or was and is not accounted for.
+    /// Whether a range of the scrub is queued, is being looked at, or was looked at and is not accounted for yet.
     pub fn is_scrubbed(&self) -> bool {
         let queue = self.queue();
         queue.scrubbing.is_some() || queue.is_scrub_to_be_told
@@ -415,7 +415,7 @@ impl Target {
         let cancelled = queue.dispatcher.cancel(now, is_gone);
         for queued in &cancelled {
             if let Queued::Request(work) = queued {
-                // Whoever hangs up before it is served still owes what it would have settled.
+                // The request was to pay a debt of its job. It is not served, so the job still owes that.
                 work.pending.connection.job.debts.put_back(self.is_metadata(), work.pending.owed);
             }
         }
@@ -436,7 +436,7 @@ impl Target {
         self.forget(&mut queue, refused)
     }
 
-    /// Requests are queued no more, and will not be served. Gives back those for which nobody would ask again.
+    /// Drops what was queued. Gives back the chunks: nobody else would have them written.
     fn forget(&self, queue: &mut Queue, dropped: Vec<Queued>) -> Vec<Chunk> {
         self.waiting.fetch_sub(dropped.len(), Ordering::Release);
         let mut chunks = Vec::new();
@@ -444,7 +444,7 @@ impl Target {
             match queued {
                 Queued::Scrub => queue.scrubbing = None,
                 Queued::WriteBack(chunk) => chunks.push(*chunk),
-                // Whoever reads it will wait for the device.
+                // What is not read ahead is read when a request asks for it.
                 Queued::Request(_) | Queued::ReadAhead(_) => {}
             }
         }

@@ -1,8 +1,9 @@
 //! Volumes that come and go: what [`isonomia_cluster::volumes::hosted`] wants of the store for that, each on a thread of its
 //! own, because it takes as long as copying takes.
 //!
-//! Who gets a volume asks for one piece after the other ([`isonomia_store::Piece`]), remembers from time to time on stable storage with
-//! which to go on, and asks again until it has an answer. Who has it gives pieces of a volume only while nobody is served in it.
+//! The server that gets a volume asks for one piece after the other ([`isonomia_store::Piece`]), and again for each until it has an
+//! answer. From time to time it notes on stable storage which piece is next. The server that has the volume gives pieces of it only
+//! while no client is served in it.
 
 use super::Driver;
 use super::links::{LinkError, Reach};
@@ -38,7 +39,7 @@ const PIECES_BETWEEN_NOTES: u32 = 64;
 const PIECE_WITHIN: Nanos = Nanos::from_secs(10);
 /// An operator who asks for a move is told within this time whether it is done: other operators wait meanwhile.
 const TOLD_WITHIN: Duration = Duration::from_millis(200);
-/// An operator who looks for no answer for this long has gone.
+/// An operator's program that does not ask for its answer for this long has ended.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
 /// Questions of operators without an answer at most.
 const ASKED_MAX: usize = 64;

@@ -1,8 +1,9 @@
-//! Objects of spread files: what a volume server has data servers do with them, and what this one does for others.
+//! Objects of spread files: what this server, as the server of their volume, has data servers do with them; and what it does itself,
+//! as a data server, for others.
 //!
-//! [`isonomia_cluster::objects`] says what is to be said to whom. All of it waits for the storage, so a thread of its own,
-//! `objects`, does it ([`Worker`]) and tells the thread that has the node ([`super::Driver`]) what came of it. What there is no room for is
-//! dropped: it comes again.
+//! [`isonomia_cluster::objects`] decides which server is told what. All of it waits for the storage, so a thread of its own,
+//! `objects`, does it ([`Worker`]) and tells the thread that has the node ([`super::Driver`]) what came of it. Tasks beyond
+//! [`TASKS_MAX`] are dropped: whoever gave them gives them again.
 
 use super::capabilities::{now_secs, valid_until_secs};
 use super::inspection::{Inspector, id_of};
@@ -150,7 +151,7 @@ impl Worker {
 
     fn tell(&self, done: Vec<Done>) {
         for done in done {
-            // Without the other end the server stops.
+            // It fails only when the server stops.
             let _ = self.events.send(Event::Objects(done));
         }
     }

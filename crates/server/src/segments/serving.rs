@@ -114,11 +114,11 @@ fn map(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<u
     }
     // Descriptors go to processes of this host only.
     let Way::Shared(_) = &connection.way else { return Err(Unmapped::None) };
-    // One on the way for each connection, so that nobody leaves the kernel full of them.
+    // One descriptor on its way for each connection, so that nobody fills the kernel with descriptors.
     if has_unread(connection.socket.as_fd()) {
         return Err(Unmapped::Unread);
     }
-    // Who may only read cannot keep mounts from writing, so it is for others to begin.
+    // A segment keeps mounts from having the mapping, so only a client that may write to the file can have one begun.
     let may_begin = header.access & access::WRITE != 0;
     let segment = match core.segments.find(ino) {
         None if may_begin => core.segment(ino, header.generation, &connection.permit)?,

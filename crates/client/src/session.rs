@@ -51,14 +51,14 @@ pub enum Notice<'a> {
     /// There is no session, and each operation fails with an error that says the same.
     Refused(&'a str),
     /// Operations wait, or fail with errors that do not say this.
-    Told(&'a str),
+    Warning(&'a str),
 }
 
 impl Notice<'_> {
     /// The line.
     pub fn text(&self) -> &str {
         match self {
-            Self::Refused(text) | Self::Told(text) => text,
+            Self::Refused(text) | Self::Warning(text) => text,
         }
     }
 }

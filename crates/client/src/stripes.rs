@@ -461,7 +461,7 @@ impl Client {
                     self.have_cut(file, stripes);
                     return Ok(());
                 }
-                // Also what it did before the end comes to the same once more.
+                // The part before the end is done again as well, which changes nothing.
                 Settled::AgainFrom(_) => known = self.look(file, stripes)?,
             }
         }

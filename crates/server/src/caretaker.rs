@@ -33,7 +33,7 @@ pub fn run(core: &Core) {
         std::thread::park_timeout(ROUND_EVERY);
         let now = clock::now();
         match core.end_holders(now) {
-            Ok(()) => core.give_back_departed(now),
+            Ok(()) => core.release_due(now),
             // They keep what they have until then.
             Err(error) => tracing::error!(%error, "it cannot be noted that clients have no locks any more"),
         }

@@ -16,7 +16,6 @@ mod contact;
 mod controller;
 mod cutting;
 mod exchange;
-mod gate;
 mod inspection;
 mod layouts;
 mod links;
@@ -25,6 +24,7 @@ mod membership;
 mod moves;
 mod moving;
 mod objects;
+mod peer_tables;
 mod phases;
 mod placing;
 mod policy;
@@ -32,8 +32,8 @@ mod reload;
 mod settings;
 mod shown;
 mod standing;
+mod startup_queue;
 mod striping;
-mod told;
 mod trial;
 mod waiting;
 pub mod wire;
@@ -198,7 +198,7 @@ impl Driver {
         };
         driver.give(Input::Owned { until: driver.owned_until() });
         driver.tell_store()?;
-        driver.open_gate();
+        driver.let_clients_in();
         Ok(driver)
     }
 
@@ -214,7 +214,7 @@ impl Driver {
             self.give(Input::Owned { until: self.owned_until() });
             self.look_at_load();
             self.look_for_root();
-            self.open_gate();
+            self.let_clients_in();
         }
     }
 

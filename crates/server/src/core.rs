@@ -7,7 +7,6 @@ use crate::backup::Backups;
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::connection::{Connection, Pending};
-use crate::departed::Departed;
 use crate::holders::Holders;
 use crate::intake::{BELL, Bell, Intake};
 use crate::jobs::Jobs;
@@ -20,6 +19,7 @@ use crate::prefixes::Prefixes;
 use crate::rates::Rates;
 use crate::recorder::Recording;
 use crate::rejections::Rejections;
+use crate::release_queue::ReleaseQueue;
 use crate::scrub::Scrub;
 use crate::segments::Segments;
 use crate::sessions::Sessions;
@@ -68,7 +68,7 @@ pub struct Core {
     /// Client processes, and what they hold.
     pub sessions: Sessions,
     /// What executing processes left to their next programs.
-    pub departed: Departed,
+    pub release_queue: ReleaseQueue,
     /// The thread that gives it back.
     pub caretaker: OnceLock<Thread>,
     /// Who looks through the objects in the background.
@@ -158,7 +158,7 @@ impl Core {
             bell,
             connections: RwLock::default(),
             sessions: Sessions::new(first_session),
-            departed: Departed::default(),
+            release_queue: ReleaseQueue::default(),
             caretaker: OnceLock::new(),
             scrub,
             cluster: OnceLock::new(),

@@ -173,7 +173,7 @@ impl Job {
         (self.recent().samples.front().copied().unwrap_or(Received { at: now, ..latest }), latest)
     }
 
-    /// Latencies of late.
+    /// Latencies of the last second or two.
     pub fn latency(&self) -> Latency {
         let recent = self.recent();
         let mut both = histogram();

@@ -28,7 +28,6 @@ mod control;
 mod core;
 mod debts;
 mod declared;
-mod departed;
 mod directory_check;
 mod engine;
 mod execute;
@@ -67,6 +66,7 @@ mod recorder;
 mod references;
 mod refusal;
 mod rejections;
+mod release_queue;
 mod requests;
 mod scrub;
 mod segment;
@@ -89,7 +89,7 @@ mod write_back;
 pub use cluster::CLOCKS_APART_SECS_MAX;
 pub use cluster_config::{ClusterConfig, read_cluster_file, usable_cluster_file};
 pub use config::{CgroupConfig, Config, ConfigError, TargetConfig};
-pub use directory_check::BadPlace;
+pub use directory_check::BadDirectory;
 pub use isonomia_store::{Fence, Loss};
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
@@ -376,7 +376,7 @@ impl Server {
         for connection in self.core.connections() {
             self.core.close(&connection, None);
         }
-        self.core.give_back_departed(Nanos::MAX);
+        self.core.release_due(Nanos::MAX);
         segments::serving::stop(&self.core, self.is_temporary);
         if let Err(error) = self.core.store.close() {
             tracing::error!(%error, "cannot write everything to stable storage");

@@ -82,15 +82,15 @@ impl Phases {
     /// Wakes a worker if somebody else has the targets than when this was last called.
     pub fn look(&self, bell: &Bell) {
         let Some(node) = self.node() else { return };
-        let (turns, has_news) = {
+        let (turns, has_changed) = {
             let mut node = node.lock();
             node.settle(clock::now());
-            (node.turns(), node.has_news())
+            (node.turns(), node.has_changed())
         };
         if self.turns.swap(turns, Ordering::AcqRel) != turns {
             bell.ring();
         }
-        if has_news {
+        if has_changed {
             self.publish();
         }
     }

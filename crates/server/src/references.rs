@@ -5,9 +5,9 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::locks::{Family, Holder, Lock, Owner};
 use crate::mapping;
-use crate::mappings::Session;
+use crate::mappings::SessionId;
 use crate::refusal::Refusal;
-use crate::sessions::{self, Left, Place, SessionKey};
+use crate::sessions::{self, Left, Reserved, SessionKey};
 use isonomia_store::StoreError;
 use isonomia_units::{Ino, Nanos};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ impl Core {
         }
         self.phases.forget_session(&self.bell, session.number);
         let has_next_program = session.hands_over.load(Ordering::Relaxed);
-        let too_many = self.departed.keep(clock::now(), uid, left, has_next_program);
+        let too_many = self.release_queue.keep(clock::now(), uid, left, has_next_program);
         too_many.into_iter().for_each(|left| self.give_back(&left));
         self.caretaker.get().into_iter().for_each(Thread::unpark);
     }
 
     /// Takes all mappings from a session that has ended, and tells those who wait for them.
-    fn end_mappings(&self, session: Session) {
+    fn end_mappings(&self, session: SessionId) {
         self.mappings.end(session).into_iter().for_each(|told| mapping::answer(self, told));
     }
 
@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// Has sessions that have ended give up their locks and mappings, and tells new ones when they may have any. Afterwards it
-    /// is time for [`Self::give_back_departed`]. May wait for the storage.
+    /// is time for [`Self::release_due`]. May wait for the storage.
     pub fn end_holders(&self, now: Nanos) -> Result<(), StoreError> {
         let holds = |session: &sessions::Session, (uid, _): SessionKey| {
             // Locks of open files end with the references that the session held. These are not looked through here, so if there
@@ -96,7 +96,7 @@ impl Core {
 
     /// Registers a reference that the store has counted for the session in the `place` that was reserved for it, or gives it
     /// back to the store: the session has ended meanwhile.
-    pub fn add_reference(&self, place: Place<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
+    pub fn add_reference(&self, place: Reserved<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
         let held = place.take(ino, number, self.store.lost_writes(ino));
         if held.is_err() {
             self.store.release(ino)?;
@@ -155,9 +155,9 @@ impl Core {
     }
 
     /// Gives back what sessions held that ended long enough before `now`.
-    pub fn give_back_departed(&self, now: Nanos) {
+    pub fn release_due(&self, now: Nanos) {
         let _passage = self.store.passage();
-        self.departed.due(now).iter().for_each(|left| self.give_back(left));
+        self.release_queue.due(now).iter().for_each(|left| self.give_back(left));
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
 
         /// Whether nothing holds the file: without its name it is gone.
         fn is_free(&self, ino: u64, name: &[u8]) -> bool {
-            self.core.give_back_departed(clock::now());
+            self.core.release_due(clock::now());
             let caller = &isonomia_store::Caller::ROOT;
             self.core.store.unlink(caller, Ino::ROOT, name, clock::wall()).unwrap();
             self.core.store.get_attr(caller, Ino(ino), b"", false).is_err()

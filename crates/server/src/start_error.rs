@@ -1,6 +1,6 @@
 //! Why a server does not start.
 
-use crate::directory_check::BadPlace;
+use crate::directory_check::BadDirectory;
 use crate::listen::ListenError;
 use crate::munge::NoLibrary;
 use isonomia_store::OpenError;
@@ -16,7 +16,7 @@ pub enum StartError {
     Store(#[from] OpenError),
     /// A directory cannot keep files.
     #[error(transparent)]
-    Permit(#[from] BadPlace),
+    Directory(#[from] BadDirectory),
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),

@@ -3,8 +3,8 @@
 //! Requests come one after the other. The head of a request is taken off the socket at once, its payload only
 //! when its turn has come, so until then it waits in the client and in the kernel's bounded buffers. A client
 //! that stalls in the middle of a payload or does not take its reply is put aside with what it has
-//! ([`StreamState`](crate::connection::StreamState)), and gone on with when its socket is ready. Set-up frames, of either
-//! transport, come in here as well.
+//! ([`StreamState`](crate::connection::StreamState)), and continued when its socket is ready. Set-up frames of connections
+//! through shared memory come in here as well.
 
 use isonomia_proto::request::{BadRequest, Op, RequestHeader};
 use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN, SETUP_LEN_MAX};
@@ -17,14 +17,14 @@ use zerocopy::FromBytes;
 
 /// Attempts to go on with a payload before the client is put aside.
 const SPINS: u32 = 100;
-/// Room that is made for a set-up frame at a time: whoever wants more of it has to send that much first.
+/// Memory for a set-up frame grows by this at a time, as its bytes come: an announced length takes none.
 const FRAME_STEP: usize = 4 << 10;
 
 /// What has come of a request's head: header and names.
 #[derive(Debug, Default)]
 pub struct Head {
     bytes: Vec<u8>,
-    /// The header is among them, has been checked, and its tag is gone.
+    /// The header is among them; it has been checked, and its tag was taken off.
     has_header: bool,
     /// When the first of it was taken in.
     pub begun_at: Option<Nanos>,
@@ -40,7 +40,7 @@ pub enum StreamEnd {
     /// What it sent is no request.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// What it sent was changed on its way, or is none of its doing.
+    /// What came was changed on its way, or was not sent by the client.
     #[error(transparent)]
     Forged(#[from] Forged),
     /// The system says.

@@ -220,7 +220,7 @@ fn recover_dirty(
         if let Some(mut record) = record.clone()
             && let Some(cuts) = record.spread
         {
-            if let DirtyRecord::Told(size) = dirty_record {
+            if let DirtyRecord::SizeAtLeast(size) = dirty_record {
                 record.size = record.size.max(*size);
             }
             // Objects may have more than that, wherever they are.

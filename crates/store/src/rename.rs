@@ -64,13 +64,13 @@ impl Store {
         {
             return Err(StoreError::NotEmpty);
         }
-        let gone = self.swap_names(&old, source, &new, how, now)?;
+        let reclaimed = self.swap_names(&old, source, &new, how, now)?;
         source.note_found_in(new.dir.ino);
         if let (Some(target), RenameHow::Exchange) = (&new.inode, how) {
             target.note_found_in(old.dir.ino);
         }
         drop(namespace);
-        self.reclaim_all(gone)
+        self.reclaim_all(reclaimed)
     }
 
     fn end<'p>(&self, place: &'p Place, name: &'p [u8]) -> Result<End<'p>, StoreError> {
@@ -133,7 +133,7 @@ impl Store {
         new: &End<'_>,
         how: RenameHow,
         now: Timestamp,
-    ) -> Result<crate::edit::Gone, StoreError> {
+    ) -> Result<crate::edit::ReclaimList, StoreError> {
         let mut edit = self.edit();
         let mut arrive = |inode: &Arc<Inode>, from: &End<'_>, to: &End<'_>| -> FileKind {
             let record = edit.record(inode);

@@ -15,7 +15,7 @@ mod found;
 pub(crate) use found::FoundHere;
 
 use crate::database::{ClusterRecord, Entry};
-use crate::edit::Gone;
+use crate::edit::ReclaimList;
 use crate::inode::Inode;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
@@ -376,7 +376,7 @@ impl Store {
                 }
                 edit.enter(&root, name, ino, FileKind::Directory);
                 edit.touch_dir(&root, now);
-                let Gone(_) = edit.commit()?;
+                let ReclaimList(_) = edit.commit()?;
                 inode
             }
             Err(error) => return Err(error),
@@ -403,10 +403,10 @@ impl Store {
         edit.drop_link(&inode, now);
         edit.touch_dir(&root, now);
         edit.record(&root).nlink -= 1;
-        let gone = edit.commit()?;
+        let reclaimed = edit.commit()?;
         self.found_here.forget();
         drop(namespace);
-        self.reclaim_all(gone)
+        self.reclaim_all(reclaimed)
     }
 
     /// Gives the directory of a volume that is here another name.
@@ -426,7 +426,7 @@ impl Store {
         record.ctime = now;
         record.body = Body::Directory { parent: root.ino, name: name.into() };
         edit.touch_dir(&root, now);
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         Ok(())
     }
 
@@ -461,7 +461,7 @@ impl Store {
         }
         if has_changed {
             edit.touch_dir(&root, now);
-            let Gone(_) = edit.commit()?;
+            let ReclaimList(_) = edit.commit()?;
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ impl Cluster {
             wire::WantedPiece::KIND => moving::give_piece(core, pending, bytes),
             wire::JobTable::KIND | wire::JobTable::OF_METADATA | wire::RATE_TABLE => {
                 let own = (self.config.number, &*self.config.map());
-                let reply = self.told.keep(&core.rates, &self.port, own, pending, bytes);
+                let reply = self.peer_tables.keep(&core.rates, &self.port, own, pending, bytes);
                 core.answer_late(pending, &reply, &[]);
             }
             wire::PhaseReport::KIND => self.hear_claims(core, pending, bytes),

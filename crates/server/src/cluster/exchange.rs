@@ -8,14 +8,14 @@
 //! The metadata services of all servers are divided by the policy, too, and apart from the targets: a job that opens many files has no less
 //! of the targets for it, as on one server.
 //!
-//! If other jobs are in it than before, the thread is woken: servers look at different moments, and what one of them has told shortly after
-//! another one looked would else count there nearly two intervals after it began. It looks so out of turn [`EARLY_PER_INTERVAL`] times an
-//! interval at most, and then tells others only if its own jobs are other ones than they know.
+//! A table with other jobs than the one before wakes the thread. Servers look at different moments, so without that a new job
+//! could count elsewhere only nearly two intervals after it began. The thread is woken so [`EARLY_PER_INTERVAL`] times an interval at
+//! most, and then tells others only if its own jobs are other ones than they know.
 
 use super::controller::infos;
 use super::links::Links;
+use super::peer_tables::{begun, interval_of};
 use super::placing::Known;
-use super::told::{begun, interval_of};
 use super::trial::Trial;
 use super::wire::{self, JobTable};
 use crate::clock;
@@ -36,7 +36,7 @@ const SLEEP_MAX: Nanos = Nanos::from_millis(200);
 /// See the module.
 const EARLY_PER_INTERVAL: u64 = 8;
 
-/// How often it is looked which files are closed.
+/// How often closed files are looked for.
 const CLOSED_EVERY: Nanos = Nanos::from_millis(100);
 /// How much later than this server others may hear that files are placed by what they tell.
 const TOLD_TO_WITHIN: Nanos = Nanos::from_secs(2);
@@ -111,7 +111,7 @@ impl Exchanger {
     pub fn run(&mut self) {
         if let Some(cluster) = self.core.cluster.get() {
             // It is run once.
-            let _ = cluster.told.exchanger.set(std::thread::current());
+            let _ = cluster.peer_tables.exchanger.set(std::thread::current());
         }
         while !self.core.is_stopping.load(Ordering::Relaxed) {
             self.forget_closed_files();
@@ -133,7 +133,7 @@ impl Exchanger {
                 self.metadata.course = course(settings);
                 if let Some(cluster) = self.core.cluster.get() {
                     for is_metadata in [false, true] {
-                        *cluster.told.lock(is_metadata) = begun(settings);
+                        *cluster.peer_tables.lock(is_metadata) = begun(settings);
                     }
                 }
                 self.core.targets.iter().for_each(|target| target.apportion(clock::now(), &[]));
@@ -147,7 +147,7 @@ impl Exchanger {
                     self.next_at = (self.next_at + interval).max(done_at + done_at.since(now));
                     continue;
                 }
-                Some(interval) if self.has_news() => {
+                Some(interval) if self.has_changed() => {
                     if now >= self.early_at {
                         self.exchange(now, false);
                         let done_at = clock::now();
@@ -179,11 +179,11 @@ impl Exchanger {
     /// Decides for the policy that has no say; when to do so again.
     fn try_beside(&mut self, now: Nanos) -> Option<Nanos> {
         let cluster = self.core.cluster.get()?;
-        self.trial.look(&self.core, &self.config, now, || cluster.told.copy(now, false))
+        self.trial.look(&self.core, &self.config, now, || cluster.peer_tables.copy(now, false))
     }
 
-    fn has_news(&self) -> bool {
-        self.core.cluster.get().is_some_and(|cluster| cluster.told.has_news.load(Ordering::Acquire))
+    fn has_changed(&self) -> bool {
+        self.core.cluster.get().is_some_and(|cluster| cluster.peer_tables.has_changed.load(Ordering::Acquire))
     }
 
     /// Looks, tells, and divides; rates only in turn, because what is seen of them in a shorter time is chance.
@@ -191,7 +191,7 @@ impl Exchanger {
         let core = self.core.clone();
         let Some(cluster) = core.cluster.get() else { return };
         // Before the tables are looked at: what comes meanwhile is looked at again.
-        cluster.told.has_news.store(false, Ordering::Release);
+        cluster.peer_tables.has_changed.store(false, Ordering::Release);
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
         // Whoever decides for all targets tells each its parts.
         let is_decided = policy.allocated().is_some();
@@ -205,11 +205,11 @@ impl Exchanger {
         let infos: HashMap<_, _> =
             if usage.iter().all(|usage| usage.is_empty()) && !is_wanted { HashMap::new() } else { infos(&core) };
         let own = self.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
-        let mut free_bytes = cluster.told.free_bytes();
+        let mut free_bytes = cluster.peer_tables.free_bytes();
         if is_in_turn || !own.table.has_the_jobs_of(&self.told) {
             self.tell(&own.table, free_bytes.get(&self.config.number).map_or(&[], Vec::as_slice), is_balanced);
         }
-        let mut told = cluster.told.copy(now, false);
+        let mut told = cluster.peer_tables.copy(now, false);
         if is_wanted {
             let left = told.left(self.config.number, Arc::new(own.table.clone()));
             let silent = self.silent(now, &left, (is_balanced, told.kept_for()));
@@ -251,7 +251,7 @@ impl Exchanger {
                 self.metadata.links.send(server.number, (JobTable::OF_METADATA, bytes.clone()));
             }
         }
-        let mut others = cluster.told.copy(now, true);
+        let mut others = cluster.peer_tables.copy(now, true);
         let parts = others.join(now, policy, &own.table, &mut self.metadata.course);
         // Alone it does as the policy says, of which it knows sooner who is there.
         let parts = if others.heard() == 0 { Vec::new() } else { own.parts(parts).pop().unwrap_or_default() };

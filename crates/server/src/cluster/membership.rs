@@ -7,12 +7,12 @@ use super::addresses::Missing;
 use super::apart::queue::ControlQueue;
 use super::capabilities::Capabilities;
 use super::controller::Port;
-use super::gate::Gate;
 use super::inspection::Inspection;
 use super::moves::Moves;
+use super::peer_tables::PeerTables;
 use super::placing::Placing;
 use super::standing::Standing;
-use super::told::Told;
+use super::startup_queue::StartupQueue;
 use super::waiting::Requests;
 use super::wire::Verdict;
 use crate::cluster_config::ClusterConfig;
@@ -106,7 +106,7 @@ pub struct Cluster {
     /// What clients asked for that nobody can tell them.
     missing: Missing,
     /// What other servers tell of their jobs.
-    pub told: Told,
+    pub peer_tables: PeerTables,
     /// What servers tell each other of decisions for all of them.
     pub port: Port,
     /// What becomes of the cluster's policy here.
@@ -114,7 +114,7 @@ pub struct Cluster {
     /// Volumes that are on their way.
     pub moves: Moves,
     /// Clients wait here until this server may serve them.
-    pub gate: Gate,
+    pub startup_queue: StartupQueue,
     /// Operators have objects looked at.
     pub inspection: Inspection,
     /// What waits for no arbiter.
@@ -136,8 +136,8 @@ impl Cluster {
         let requests = Arc::new(Requests::new());
         let capabilities = key.map(|key| Capabilities::new(key, u64::from(config.map().epoch().0)));
         let received = Events { received, sender: events.clone(), requests: requests.clone() };
-        let (standing, moves, gate) = (Standing::default(), Moves::default(), Gate::default());
-        let (placing, told) = (Placing::new(&config.map(), drawn()), Told::new(config.map().exchange()));
+        let (standing, moves, startup_queue) = (Standing::default(), Moves::default(), StartupQueue::default());
+        let (placing, peer_tables) = (Placing::new(&config.map(), drawn()), PeerTables::new(config.map().exchange()));
         let (inspection, port) = (Inspection::default(), Port::default());
         (
             Self {
@@ -147,11 +147,11 @@ impl Cluster {
                 events,
                 requests,
                 missing: Missing::default(),
-                told,
+                peer_tables,
                 port,
                 standing,
                 moves,
-                gate,
+                startup_queue,
                 inspection,
                 control: ControlQueue::default(),
             },

@@ -142,13 +142,13 @@ impl Driver {
                 tracing::warn!(volume = number.0, %error, "a volume does not move");
                 error.errno() as i32
             });
-            // What is cut off here is gone on with at the next start.
+            // What is interrupted here is continued at the next start.
             if core.is_stopping.load(Ordering::Relaxed) {
                 return;
             }
             if let Some(cluster) = core.cluster.get() {
                 cluster.moves.coming().remove(&number);
-                // Without the other end the server stops.
+                // It fails only when the server stops.
                 let _ = cluster.events.send(Event::Worked(number, result));
             }
         });
@@ -184,13 +184,14 @@ impl Driver {
 pub(super) fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
     let until = clock::now() + DRAINED_WITHIN;
     let goes_on = || clock::now() < until && !core.is_stopping.load(Ordering::Relaxed);
-    // A writer's objects may have bytes of which he has not told. He is in the table of sessions, then among the departed, and
-    // then the store knows: so each is looked at after what leads on to the next has ended.
+    // Objects of a file may have bytes of which their writer has not told. Who writes is known first to the table of sessions,
+    // when the session ends to the release queue, and then to the store. An operation may be moving that from one to the next, so each is
+    // looked at only after all operations that had begun have ended.
     let drained = || if core.store.drain(goes_on) { Ok(()) } else { Err(StoreError::Busy) };
     drained()?;
     let has_writers = core.sessions.any_writes_in(volume);
     drained()?;
-    if has_writers || core.departed.any_wrote_in(volume) {
+    if has_writers || core.release_queue.any_wrote_in(volume) {
         return Err(StoreError::Busy);
     }
     // The other server would know nothing of locks, nor wait for those who had some when this one stopped.
@@ -211,7 +212,7 @@ fn fetch(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -> Resul
     let is_stopping = || core.is_stopping.load(Ordering::Relaxed);
     let mut is_told = false;
     let clean = || {
-        // First, or after a stop it would be gone on with in the middle of what was removed.
+        // The note goes first: after a stop in between, the copy would be continued in the middle of what was removed.
         core.store.keep_cluster_records([(&note_key(volume)[..], None)])?;
         if fetched.is_err() { core.store.drop_volume(volume) } else { Ok(()) }
     };

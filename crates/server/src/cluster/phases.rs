@@ -150,7 +150,7 @@ impl Publisher {
                 }
             }
         } else if let Some(decides) = decides
-            && (node.has_news() || now.since(self.reported_at) >= REPEAT_EVERY)
+            && (node.has_changed() || now.since(self.reported_at) >= REPEAT_EVERY)
         {
             self.reported_at = now;
             let report = node.report(now);

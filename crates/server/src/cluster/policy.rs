@@ -129,13 +129,13 @@ impl Driver {
     }
 
     /// Lets clients in once this server may serve them.
-    pub(super) fn open_gate(&self) {
+    pub(super) fn let_clients_in(&self) {
         let is_starting = self.node.may_serve(clock::now()) == Err(isonomia_cluster::request::Refusal::Starting);
         if let Some(cluster) = self.core.cluster.get().filter(|_| !is_starting) {
-            if !cluster.gate.is_open() {
+            if !cluster.startup_queue.is_open() {
                 self.core.holders.begin(clock::now());
             }
-            cluster.gate.open().into_iter().for_each(|pending| self.core.queue_held(pending));
+            cluster.startup_queue.open().into_iter().for_each(|pending| self.core.queue_held(pending));
         }
     }
 }

@@ -47,7 +47,7 @@ impl Cluster {
         volumes.sort_unstable();
         let (policy_version, policy_deviates) = self.standing.told();
         let moves = self.moves.status();
-        let tables_heard = self.told.heard() as u32;
+        let tables_heard = self.peer_tables.heard() as u32;
         let controller = self.port.status();
         let placement = self.placing.placement().to_string();
         ClusterStatus {

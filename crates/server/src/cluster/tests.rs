@@ -170,7 +170,7 @@ fn a_volume_does_not_move_whose_files_are_locked_or_may_be_written() {
     core.sessions.join(key).add_writer(ino).unwrap();
     assert!(is_busy(freeze(core, ino.volume())));
     core.leave_session(key);
-    core.give_back_departed(Nanos::MAX);
+    core.release_due(Nanos::MAX);
     freeze(core, ino.volume()).unwrap();
 }
 

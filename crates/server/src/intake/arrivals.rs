@@ -166,9 +166,9 @@ impl Core {
         } else {
             pending
         };
-        // What servers say to each other is what opens the gate.
+        // What servers say to each other does not wait: it is how a server that starts hears of the policy.
         let let_in = match self.cluster.get().filter(|_| op != Op::Peer) {
-            Some(cluster) => cluster.gate.hold(pending),
+            Some(cluster) => cluster.startup_queue.hold(pending),
             None => Some(pending),
         };
         let_in.map_or(Ok(()), |pending| self.enqueue(target, pending, now))

@@ -6,7 +6,7 @@ use crate::connection::{Connection, Way};
 use crate::core::Core;
 use crate::jobs::Job;
 use crate::mapping;
-use crate::mappings::{Session, TooMany};
+use crate::mappings::{SessionId, TooMany};
 use crate::proof;
 use crate::segment::{Mapping, Segment, State};
 use crate::segment_home::{names_in, parse};
@@ -32,7 +32,7 @@ const STAYS_FOR: Nanos = Nanos::from_millis(300);
 const TRIES_AGAIN_AFTER: Nanos = Nanos::from_secs(5);
 
 /// Who has the mappings of files with segments: no user is -1.
-const OWN_SESSION: Session = (u32::MAX, 0);
+const OWN_SESSION: SessionId = (u32::MAX, 0);
 
 impl Core {
     /// Brings what programs stored to the mapped file `ino` to the objects, for `job`.

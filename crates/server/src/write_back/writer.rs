@@ -52,7 +52,7 @@ pub(super) struct Writer {
     pub(super) chunks: usize,
     /// As many of them as it takes to have its share.
     pub(super) chunks_needed: usize,
-    /// [`Self::chunks`] is as much as is wanted of late.
+    /// [`Self::chunks`] is as many as are wanted at the moment.
     pub(super) is_enough: bool,
     /// Looks in a row at which it was behind its share.
     looks_behind: u32,

@@ -1,4 +1,4 @@
-//! What other servers told of their jobs: [`super::exchange`] has what becomes of it.
+//! The tables of jobs that other servers sent: [`super::exchange`] has what becomes of them.
 
 use super::controller::Port;
 use super::wire::{self, JobTable, RATE_TABLE};
@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
-/// What others told.
+/// See the module.
 #[derive(Debug)]
-pub struct Told {
+pub struct PeerTables {
     exchange: Mutex<Exchange>,
     /// The same of the metadata services.
     of_metadata: Mutex<Exchange>,
@@ -26,11 +26,11 @@ pub struct Told {
     /// Free bytes of the targets of each server, this one's too.
     free_bytes: Mutex<BTreeMap<ServerId, Vec<u64>>>,
     /// Other jobs are in the tables than when the exchanger looked last.
-    pub(super) has_news: AtomicBool,
+    pub(super) has_changed: AtomicBool,
     pub(super) exchanger: OnceLock<Thread>,
 }
 
-impl Told {
+impl PeerTables {
     /// Nothing yet.
     pub fn new(settings: map::Exchange) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Told {
             of_metadata: Mutex::new(begun(settings)),
             editions: Mutex::default(),
             free_bytes: Mutex::default(),
-            has_news: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
             exchanger: OnceLock::new(),
         }
     }
@@ -89,9 +89,9 @@ impl Told {
         if !is_metadata {
             self.note_free(from, free_bytes);
         }
-        let is_news = self.lock(is_metadata).tell(now, from, table).map_err(|error| error.to_string())?;
-        if is_news {
-            self.has_news.store(true, Ordering::Release);
+        let is_new = self.lock(is_metadata).tell(now, from, table).map_err(|error| error.to_string())?;
+        if is_new {
+            self.has_changed.store(true, Ordering::Release);
             self.exchanger.get().into_iter().for_each(Thread::unpark);
         }
         Ok(())

@@ -14,7 +14,7 @@ use isonomia_planning::io_node::{Declared, IoNode, PhaseRules};
 use isonomia_policy::PolicySpec;
 use isonomia_policy::exchange::rates::{Divider, fingerprint};
 use isonomia_policy::exchange::{Course, Exchange, Rule, Table};
-use isonomia_server::from_peers::{Told, decode};
+use isonomia_server::from_peers::{PeerMessage, decode};
 use isonomia_units::{Editions, JobInfo, Nanos, ServerId, TargetId};
 use libfuzzer_sys::fuzz_target;
 
@@ -60,17 +60,17 @@ fuzz_target!(|input: Heard<'_>| {
         // Now and then of another format.
         let bytes = if later % 16 == 0 { bytes.to_vec() } else { [&[format], bytes].concat() };
         match decode(kind, &bytes) {
-            Some(Told::Ask(ask)) => {
+            Some(PeerMessage::Ask(ask)) => {
                 assert_eq!(Ask::decode(&ask.encode()).as_ref(), Ok(&ask));
                 let _ = follower.ask(now, from, &ask);
                 let answer = follower.answer(&using);
                 assert_eq!(Report::decode(&answer.encode()), Ok(answer));
             }
-            Some(Told::Report(report)) => {
+            Some(PeerMessage::Report(report)) => {
                 assert_eq!(Report::decode(&report.encode()).as_ref(), Ok(&report));
                 let _ = controller.report(Moment { now, wall: now }, from, report, &mut effects);
             }
-            Some(Told::Allocation(allocation)) => {
+            Some(PeerMessage::Allocation(allocation)) => {
                 assert_eq!(Allocation::decode(&allocation.encode()).as_ref(), Ok(&allocation));
                 let before = follower.version();
                 let term = follower.controller().map(|(_, term)| term);
@@ -78,7 +78,7 @@ fuzz_target!(|input: Heard<'_>| {
                     assert!(follower.version() > before);
                 }
             }
-            Some(Told::Jobs(edition, table)) => {
+            Some(PeerMessage::Jobs(edition, table)) => {
                 if editions[0].admit(now, from, edition).is_ok() {
                     assert!(editions[0].admit(now, from, edition).is_err());
                     let _ = exchange.tell(now, from, table);
@@ -86,18 +86,18 @@ fuzz_target!(|input: Heard<'_>| {
                     assert!(parts.iter().flatten().all(|part| part.is_finite() && *part >= 0.0));
                 }
             }
-            Some(Told::Rates(edition, table)) => {
+            Some(PeerMessage::Rates(edition, table)) => {
                 if editions[1].admit(now, from, edition).is_ok() {
                     divider.tell(now, from, table);
                     let _ = divider.divide(now, limits, &[Vec::new(), Vec::new()]);
                 }
             }
-            Some(Told::Claims(report)) => {
+            Some(PeerMessage::Claims(report)) => {
                 if coordinator.take(now, from, report.clone()).is_ok() {
                     assert!(coordinator.take(now, from, report).is_err());
                 }
             }
-            Some(Told::Grant(publication)) => {
+            Some(PeerMessage::Grant(publication)) => {
                 node.begin(now, app, 1, Declared::default());
                 let _ = node.hear(now, publication);
                 node.settle(now);

@@ -1,9 +1,9 @@
 //! The file system as one process sees it: a session with each server that it needs, and which of them is asked.
 //!
 //! A process is given addresses of servers: the first that answers is its *home*. Every other that it comes to need is named
-//! by a *referral*: the reply of a server that has not what was asked for, and knows, or presumes to know, who has. Where a volume
-//! was found is remembered, as a hint: a wrong one costs one more referral. So any server will do to ask for what nobody is known
-//! to have: if the home is away, another one is asked.
+//! by a *referral*: the reply of a server that does not have what was asked for, and names the server that has it, as far as it
+//! knows. Where a volume was found is remembered, as a hint: a wrong one costs one more referral. So where it is not known which
+//! server has something, any server can be asked: if the home is away, another one is.
 
 use crate::Error;
 use crate::held::{HeldLocks, Shared};
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Referrals that one operation follows at most: for each of as many symbolic links as a path may have, to the root server
 /// and from there to the right one. More lead in a circle.
 const REFERRALS_MAX: usize = 80;
-/// Where others can be asked, the home has this long to let itself be reached.
+/// Where other servers can be asked instead, connecting to the home is given up after this time.
 const HOME_PATIENCE: Nanos = Nanos::from_secs(3);
 /// Of several addresses, each has this long to answer.
 const ADDRESS_PATIENCE: Nanos = Nanos::from_secs(2);

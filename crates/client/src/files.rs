@@ -345,7 +345,7 @@ impl Client {
         if is_lost {
             let text =
                 "a server's host has failed: what was written before and not synced may be lost, and fsync fails once";
-            (self.conduct().notice)(Notice::Told(text));
+            (self.conduct().notice)(Notice::Warning(text));
             return Err(Error::Server(Errno::IO));
         }
         Ok(())

@@ -2,8 +2,8 @@
 //!
 //! A server that starts knows of no locks. For a moment it gives them to those only who had them ([`lock::CLAIMED`]). A session that
 //! comes to a server which has nothing of it any more ([`Line::session`]) claims what stands here first, before anything else
-//! is asked on any of its lines. What it does not get is *lost*: somebody else may have locked it meanwhile. Then the file is not read or
-//! written any more (EIO), until the lock is given up or the file closed: the program would do so believing that it is alone.
+//! is asked on any of its lines. What it does not get is *lost*: somebody else may have locked it meanwhile. Then reads and writes of
+//! the file fail (EIO) until the lock is given up or the file closed: the program believes that it still has the lock.
 //!
 //! Locks of open files ([`crate::LockOwner::File`]) may be shared with other processes. Those as of `flock(2)` a host of this library can
 //! know better than it does: see [`Shared`].

@@ -1,10 +1,10 @@
 //! Requests for the objects of one spread file, to several servers at once.
 //!
 //! A thread has one line to each server. On each, requests follow each other without waiting, and replies are taken in the order
-//! in which the requests were sent, whichever server they went to: while one server works, the others do. Lines are taken
-//! of those servers at once that have one free. What has to be waited for, a line or a server that is away, is waited for when all
-//! others are done and their lines given back, one server after the other. So nobody holds a line while he waits for another one:
-//! threads never wait for each other in a circle, and those that want bytes of a server that is away do not use up the lines to others.
+//! in which the requests were sent, whichever server they went to; so all servers work at the same time. At first lines are taken
+//! only to servers to which one is free. A thread waits for a line, or for a server that is away, only when everything else is done
+//! and all its lines are given back, and for one server after the other. So no thread holds a line while it waits for another one:
+//! threads never wait for each other in a circle, and those that wait for a server that is away do not use up the lines to others.
 
 use crate::Error;
 use crate::session::{Session, Taken};
@@ -62,7 +62,7 @@ struct Sent {
 /// What goes to one server.
 struct Lane<'a> {
     session: &'a Session,
-    /// Nothing before the turn of a server that has to be waited for, and after the line broke.
+    /// None while the server has to be waited for, and after the line broke.
     taken: Option<Taken<'a>>,
     /// From when its turn began, or the last reply came.
     deadline: Option<Deadline>,

@@ -51,14 +51,14 @@ pub enum Notice<'a> {
     /// There is no session, and each operation fails with an error that says the same.
     Refused(&'a str),
     /// Operations wait, or fail with errors that do not say this.
-    Told(&'a str),
+    Warning(&'a str),
 }
 
 impl Notice<'_> {
     /// The line.
     pub fn text(&self) -> &str {
         match self {
-            Self::Refused(text) | Self::Told(text) => text,
+            Self::Refused(text) | Self::Warning(text) => text,
         }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) struct Session {
     places: Arc<Places>,
     /// Made from the address that answered last, which is tried first.
     chosen: AtomicU64,
-    /// It is with whoever answers first.
+    /// The server was not chosen: the first one that answers is it.
     is_home: bool,
     /// The server's number: which it must have, or which it has.
     server: AtomicU32,
@@ -84,7 +84,7 @@ pub(crate) struct Session {
     held: Arc<HeldLocks>,
     /// The number of the session of the server's in which this process has its locks; 0 before the first.
     claimed_in: AtomicU64,
-    /// A thread claims them.
+    /// A thread is claiming these locks.
     is_claiming: AtomicBool,
     /// A notice was given, and the same one is not given again.
     has_noticed: AtomicBool,
@@ -92,7 +92,7 @@ pub(crate) struct Session {
     number: AtomicU64,
     /// How often [`Session::begin_anew`] was called: lines that were connected before are not used any more.
     beginnings: AtomicU64,
-    /// The server has refused one more line than there are, and none was lost since: asking again is of no use.
+    /// The server has refused another line, and none was lost since: asking again is of no use.
     is_full: AtomicBool,
     /// Threads that are connecting a line.
     connecting: AtomicU32,
@@ -451,7 +451,7 @@ impl Taken<'_> {
         }
     }
 
-    /// Throws the line away: after an error nothing on it could be told apart from what was before.
+    /// Drops the line: after an error, a late reply to the failed request could be taken for the reply to the next one.
     pub fn hang_up(&mut self) {
         self.place.connected.store(false, Ordering::Relaxed);
         self.session.is_full.store(false, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Spread files: those whose bytes are in objects that several servers have.
 //!
 //! The server of the file's volume has its size, and makes out a capability for the objects; the servers that have them know
-//! neither size nor name. What a client owes them all, so that a size is right for everybody once a write has returned, and
-//! no byte comes back that was cut off:
+//! neither size nor name. So clients have to keep rules, by which every client sees the right size once a write has returned,
+//! and no byte reappears that was cut off:
 //!
 //! * A *write* goes to the objects, each of which says the number of its last cut. If the end moved beyond the size that this
 //!   client knows, or a number is not the one that it knows, the volume's server is told before the write returns: the end, and the
@@ -22,7 +22,7 @@
 //! * A *read* that goes beyond the size that this client knows asks the volume's server for the size first. Where bytes are
 //!   missing below the size, it asks whether the file was cut meanwhile: if not, they are zeros.
 //! * *Times* are the volume's server's: it is told of a write that changes no size as well, [`TOLD_FOR`] after the last time.
-//! * A capability ends. Who is refused asks for another one.
+//! * A capability expires. A client that is refused for that asks the volume's server for a new one.
 //!
 //! What is known of a file is kept with it ([`Stripes`]), and may be old: then it is the number of a cut that shows it, or bytes
 //! that are missing.
@@ -476,7 +476,7 @@ impl Client {
                     self.have_cut(file, stripes);
                     return Ok(());
                 }
-                // Also what it did before the end comes to the same once more.
+                // The part before the end is done again as well, which changes nothing.
                 Settled::AgainFrom(_) => known = self.look(file, stripes)?,
             }
         }

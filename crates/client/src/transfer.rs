@@ -139,12 +139,12 @@ impl Client {
         };
         let total = total.min(usize::try_from(room).unwrap_or(usize::MAX));
         if let Some(stripes) = &file.stripes {
-            // Those who have the bytes know of no locks.
+            // Data servers of a spread file know of no locks.
             self.check_locks(Ino(file.capability.ino))?;
             return match side {
                 Side::Read(buffer) => self.read_stripes(file, stripes, offset, &mut buffer[..total]),
                 Side::Write(data, Purpose::WriteBack(session)) => {
-                    // Those who have the bytes know of no mappings.
+                    // Data servers of a spread file know of no mappings.
                     let mut request = RequestHeader::with_capability(Op::Write, &file.capability);
                     (request.flags, request.ino2) = (flag::WRITE_BACK, session);
                     request.target = file.layout.locate(0).0.0;

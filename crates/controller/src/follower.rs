@@ -185,11 +185,11 @@ impl Follower {
         let is_after = |at: Option<Nanos>, time: Nanos| at.is_none_or(|at| now.since(at) >= time);
         let silence_max = validity(renewed_every(interval, is_pulled));
         let is_forgotten = !using.is_empty() && is_after(self.heard_at, silence_max);
-        let has_news = match is_pulled {
+        let has_changed = match is_pulled {
             true => self.reporter.has_other_phases(self.term, using),
-            false => self.reporter.has_news(self.term, using),
+            false => self.reporter.has_changed(self.term, using),
         };
-        let is_due = has_news && is_after(self.reported_at, Nanos(interval.0 / REPORTS_PER_INTERVAL))
+        let is_due = has_changed && is_after(self.reported_at, Nanos(interval.0 / REPORTS_PER_INTERVAL))
             || is_forgotten && is_after(self.reported_at, interval.min(TIMEOUT));
         is_due.then(|| self.report(now, using))
     }

@@ -181,7 +181,7 @@ impl Reporter {
     }
 
     /// Whether by `using` the controller of `term` would decide otherwise than by what it was told.
-    pub(crate) fn has_news(&self, term: Term, using: &[Using]) -> bool {
+    pub(crate) fn has_changed(&self, term: Term, using: &[Using]) -> bool {
         if self.term != Some(term) {
             return !using.is_empty();
         }
@@ -324,11 +324,11 @@ mod tests {
                 if chance == 0 {
                     reporter.forget();
                 }
-                let has_news = reporter.has_news(TERM, &using);
+                let has_changed = reporter.has_changed(TERM, &using);
                 match reporter.report((TERM, at as u64 + 1), 0, &using) {
                     Report::Same { number, .. } => {
                         prop_assert_eq!(u64::from(number), heard.number());
-                        prop_assert!(!has_news);
+                        prop_assert!(!has_changed);
                     }
                     Report::Changes(changes) => prop_assert_eq!(heard.apply(&changes), Ok(())),
                 }
@@ -339,7 +339,7 @@ mod tests {
                 let known = shown(&heard);
                 prop_assert!(known.keys().eq(now.keys()));
                 prop_assert!(known.iter().all(|(row, told)| !now[row].is_other_than(told)));
-                prop_assert!(!reporter.has_news(TERM, &using));
+                prop_assert!(!reporter.has_changed(TERM, &using));
             }
         }
     }
@@ -359,12 +359,12 @@ mod tests {
             }
         };
         let _ = reporter.report((TERM, 1), 0, &of(30, true));
-        assert!(!reporter.has_news(TERM, &of(90, true)));
+        assert!(!reporter.has_changed(TERM, &of(90, true)));
         assert_eq!(rows(reporter.report((TERM, 2), 0, &of(50, true))), [], "nor is it worth a word");
         assert_eq!(rows(reporter.report((TERM, 3), 0, &of(60, true))), [Load::of(Nanos(60), Nanos(100), true)]);
-        assert!(reporter.has_news(TERM, &of(60, false)));
+        assert!(reporter.has_changed(TERM, &of(60, false)));
         let _ = reporter.report((TERM, 4), 0, &of(60, false));
-        assert!(!reporter.has_news(TERM, &of(50, false)) && reporter.has_news(TERM, &of(40, false)));
+        assert!(!reporter.has_changed(TERM, &of(50, false)) && reporter.has_changed(TERM, &of(40, false)));
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl Sessions {
 
 /// Puts what a client waits for into the log. What failed operations say themselves is there already.
 fn tell(notice: Notice) {
-    if let Notice::Told(text) = notice {
+    if let Notice::Warning(text) = notice {
         tracing::warn!("{text}");
     }
 }

@@ -98,7 +98,7 @@ pub struct IoNode {
     endings: Endings,
     turns: u64,
     /// A report would say something new.
-    has_news: bool,
+    has_changed: bool,
     now: Nanos,
 }
 
@@ -130,7 +130,7 @@ impl IoNode {
             heard_at: None,
             endings: Endings::default(),
             turns: 0,
-            has_news: false,
+            has_changed: false,
             now: Nanos::ZERO,
         }
     }
@@ -153,7 +153,7 @@ impl IoNode {
         let decided = std::mem::replace(&mut self.coordinator, next).is_some();
         // Who has the node keeps it while the next coordinator is waited for: only its silence opens the node.
         self.heard_at = (!is_own && decided && self.holder.is_some()).then_some(now);
-        self.has_news = true;
+        self.has_changed = true;
         if self.is_open() {
             self.open(now);
         }
@@ -319,7 +319,7 @@ impl IoNode {
     /// Takes notice of the time.
     pub fn settle(&mut self, now: Nanos) {
         self.advance(now);
-        if self.has_news && self.coordinator.is_some() {
+        if self.has_changed && self.coordinator.is_some() {
             let report = self.report(now);
             let own = self.own;
             if let Some(Ok(publication)) = self.coordinator.as_mut().map(|own_one| own_one.take(now, own, report)) {
@@ -329,9 +329,9 @@ impl IoNode {
     }
 
     /// Whether another server has something to hear at once: a coordinator elsewhere, or, asked once, a node that this one coordinates.
-    pub fn has_news(&mut self) -> bool {
+    pub fn has_changed(&mut self) -> bool {
         match &mut self.coordinator {
-            None => self.has_news,
+            None => self.has_changed,
             Some(coordinator) => coordinator.take_recalled(),
         }
     }
@@ -340,7 +340,7 @@ impl IoNode {
     pub fn report(&mut self, now: Nanos) -> Report {
         let now = self.advance(now);
         self.reports += 1;
-        (self.reported_at, self.has_news) = (now, false);
+        (self.reported_at, self.has_changed) = (now, false);
         let is_open = self.is_open();
         let mut applications: Vec<_> = self.apps.values().filter(|app| !app.is_exempt).collect();
         applications.sort_by_key(|app| (app.waiting_since.unwrap_or(Nanos::MAX), app.known_since));
@@ -407,7 +407,7 @@ impl IoNode {
         }
         // Its own node is none that has fallen silent, however long nothing happens there.
         if now.since(self.reported_at) >= RETOLD_AFTER {
-            self.has_news = true;
+            self.has_changed = true;
             self.settle(now);
         }
         let own = self.own;
@@ -501,7 +501,7 @@ impl IoNode {
         let app = self.apps.get_mut(&id).filter(|app| !is_admitted && app.wants() && app.waiting_since.is_none());
         if let Some(app) = app {
             app.waiting_since = Some(now);
-            self.has_news = true;
+            self.has_changed = true;
         }
     }
 
@@ -525,7 +525,7 @@ impl IoNode {
 
     /// The application waits no more, and nobody is behind it any more.
     fn stop_waiting(&mut self, now: Nanos, id: AppId) {
-        self.has_news = true;
+        self.has_changed = true;
         for (other, app) in &mut self.apps {
             if *other == id {
                 app.stop_waiting(now);
@@ -538,7 +538,7 @@ impl IoNode {
         let Some(held) = self.holder.take() else { return };
         self.ended = self.ended.max(held.grant.number);
         self.turns += 1;
-        self.has_news = true;
+        self.has_changed = true;
         *why(&mut self.endings) += 1;
         if let Some(app) = self.apps.get_mut(&held.app) {
             // The gap at its end is no part of a phase.
@@ -576,14 +576,14 @@ impl IoNode {
             // It was taken back before it came.
             self.ended = grant.number;
             self.endings.crossed += 1;
-            self.has_news = true;
+            self.has_changed = true;
             id.into_iter().for_each(|id| self.put_behind(id));
             return self.settle(now);
         }
         let Some(id) = id.filter(|id| self.apps.get(id).is_some_and(|app| app.wants() && !app.is_exempt)) else {
             self.ended = grant.number;
             self.endings.gone += 1;
-            self.has_news = true;
+            self.has_changed = true;
             return self.settle(now);
         };
         self.stop_waiting(now, id);

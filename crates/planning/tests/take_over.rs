@@ -131,7 +131,7 @@ impl World {
                     self.send(at, usize::from(to.0) - 1, &Message::Publication(publication));
                 }
             }
-            Some(other) if server.node.has_news() || now.since(server.reported_at) >= REPEAT_EVERY => {
+            Some(other) if server.node.has_changed() || now.since(server.reported_at) >= REPEAT_EVERY => {
                 server.reported_at = now;
                 let report = server.node.report(now);
                 if let Some(grant) = &report.holds {

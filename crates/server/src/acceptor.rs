@@ -7,7 +7,7 @@
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
 use crate::clock;
-use crate::connection::{Connection, Cursors, Progress, Shared, Way};
+use crate::connection::{Connection, Cursors, Progress, Shared, StreamState, Way};
 use crate::control::Control;
 use crate::core::Core;
 use crate::identity::{self, Admission, Credentials, Peer};
@@ -21,7 +21,7 @@ use crate::pools::{Origin, Pools};
 use crate::rejections::Rejection;
 use crate::stalls::SMALL_LEN;
 use crate::status::About;
-use crate::stream::{self, Frame, FrameError, Head, StreamState};
+use crate::stream::{self, Frame, FrameError, Head};
 use crate::usage::{Permit, Usage};
 use isonomia_proto::setup::{self, Answer, Auth, Challenge, Integrity, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
@@ -196,7 +196,7 @@ impl Acceptor {
             let (socket, address) = match acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(accepted) => accepted,
                 Err(Errno::AGAIN) => return,
-                // Of a connection that has gone meanwhile, or of the network.
+                // The client has hung up meanwhile, or the network failed: the next connection may be accepted.
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH) => continue,
                 Err(errno) => return self.pause(errno),
             };
@@ -211,7 +211,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts nothing for a while: whoever waits in the kernel's queue would be announced again and again.
+    /// Accepts nothing for a while, and does not listen to events of the listeners: the kernel would report those that wait in
+    /// its queue again and again.
     fn pause(&mut self, errno: Errno) {
         self.core.rejections.count(Rejection::System);
         tracing::error!(%errno, "cannot accept connections for the moment");
@@ -278,7 +279,7 @@ impl Acceptor {
             self.ready.remove(displaced.origin, gone);
             self.waiting.retain(|id| *id != gone);
             self.core.rejections.count(Rejection::Displaced);
-            // Without a word to the client: one that means well connects again.
+            // The client is sent no reason: one without bad intent connects again.
             tracing::warn!(uid = uid_of(displaced.peer.as_ref()), from = ?displaced.origin, "too many connections in set-up");
         }
         self.pending.insert(id, pending);
@@ -449,7 +450,7 @@ impl Acceptor {
             }
         };
         let Some(session) = session else {
-            // A client that does not take these few bytes has gone.
+            // A client that does not take these few bytes has hung up.
             if stream::send(&pending.socket, &welcome).is_ok() {
                 let origin = match &peer {
                     Peer::Local(_) => pending.origin,
@@ -514,7 +515,7 @@ impl Acceptor {
         role: Role,
         admission: &Admission,
     ) -> Result<(Way, Option<OwnedFd>, Permit, Arc<Job>), TurnedAway> {
-        // Whose it is by what was proved: with `trust_clients` a client on TCP may call itself anybody.
+        // The user who was proved counts, not the one claimed: with `trust_clients` a client on TCP may claim to be anybody.
         let uid = match peer {
             Peer::Local(_) | Peer::Munged(_) => admission.credentials.uid,
             Peer::Keyed(owner) => owner.uid,

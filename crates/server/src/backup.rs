@@ -3,10 +3,10 @@
 //! A copy may take longer than a question may wait for its answer. So whoever wants one asks again and again in the same
 //! words, and is told at once whether the copy is done.
 
-use crate::core::Core;
 use isonomia_proto::control::ControlReply;
+use isonomia_store::Store;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -83,19 +83,19 @@ impl Backups {
 }
 
 /// What the thread does until the server stops.
-pub fn run(core: &Core) {
+pub fn run(backups: &Backups, store: &Store, is_stopping: &AtomicBool) {
     // Nobody else sets it.
-    let _ = core.backups.thread.set(std::thread::current());
-    while !core.is_stopping.load(Ordering::Relaxed) {
-        let Some(wish) = core.backups.take_wanted() else {
+    let _ = backups.thread.set(std::thread::current());
+    while !is_stopping.load(Ordering::Relaxed) {
+        let Some(wish) = backups.take_wanted() else {
             std::thread::park_timeout(LOOK_EVERY);
             continue;
         };
-        let outcome = core.store.backup(&wish.dir, &core.is_stopping);
+        let outcome = store.backup(&wish.dir, is_stopping);
         match &outcome {
             Ok(syncs) => tracing::info!(dir = %wish.dir.display(), syncs, "the metadata were copied"),
             Err(error) => tracing::warn!(dir = %wish.dir.display(), %error, "the metadata cannot be copied"),
         }
-        *core.backups.state() = State::Done(wish, outcome.map_err(|error| error.to_string()));
+        *backups.state() = State::Done(wish, outcome.map_err(|error| error.to_string()));
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::clock;
 use crate::core::Core;
+use crate::operator;
 use isonomia_units::Nanos;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub fn run(core: &Core) {
         std::thread::park_timeout(ROUND_EVERY);
         let now = clock::now();
         match core.end_holders(now) {
-            Ok(()) => core.give_back_departed(now),
+            Ok(()) => core.release_due(now),
             // They keep what they have until then.
             Err(error) => tracing::error!(%error, "it cannot be noted that clients have no locks any more"),
         }
@@ -43,7 +44,7 @@ pub fn run(core: &Core) {
         }
         round_at = now;
         core.pace_all(now);
-        core.recording.end_if_due(core, now);
+        core.recording.end_if_due(now, &core.policy, |policy| operator::follow(core, policy));
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(FLUSH_EVERY_ROUNDS) {
             if let Err(error) = core.store.heal() {
@@ -68,7 +69,7 @@ pub fn run(core: &Core) {
 pub fn settle(core: &Core) {
     let mut settled_at = clock::now();
     while !core.is_stopping.load(Ordering::Relaxed) {
-        core.histories.write_due(core);
+        core.histories.write_due(&core.targets, &core.store);
         let wait = SETTLE_EVERY.0.saturating_sub(clock::now().since(settled_at).0);
         if wait > 0 {
             std::thread::park_timeout(Duration::from_nanos(wait.min(LOOK_EVERY.0)));

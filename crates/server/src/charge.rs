@@ -6,12 +6,14 @@
 //! length of a reply, that somebody connected, and, where the policy does not divide the device's time, what an fsync finds
 //! to flush, and how long that took, is owed, and charged with the next request ([`crate::debts`]).
 
-use crate::connection::{Connection, Way};
+use crate::connection::{Connection, Pending, Way};
 use crate::core::Core;
 use crate::engine::Kind;
 use crate::execute;
 use crate::jobs::Job;
-use crate::target::{Pending, Target};
+use crate::operation::{is_housekeeping, is_slow, reads_or_writes};
+use crate::requests::Charged;
+use crate::target::Target;
 use isonomia_policy::{Access, CostModel, Nature, Operation};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Bytes, Ino, Nanos};
@@ -83,46 +85,11 @@ pub fn ahead(
     charge
 }
 
-/// Whether an operation is for the target with the data, and not for the metadata service.
-pub fn is_for_data(op: Op) -> bool {
-    let space = matches!(op, Op::Fallocate | Op::SeekData | Op::SeekHole | Op::MapFile);
-    space || matches!(op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend)
-}
-
-/// Whether the payload is data of a file.
-pub fn reads_or_writes(op: Op) -> bool {
-    matches!(op, Op::Read | Op::Write)
-}
-
-/// What no program asks for by itself, and what others may wait for: no rule is to hold it.
-fn is_housekeeping(op: Op) -> bool {
-    let of_sessions = matches!(op, Op::Release | Op::ReleaseMany | Op::Adopt | Op::HandOver);
-    let of_mappings = matches!(op, Op::AwaitMappings | Op::GiveMapping | Op::TakeMapping);
-    let of_servers =
-        matches!(op, Op::Peer | Op::FindServer | Op::FindObjects | Op::TellSize | Op::Delegate | Op::PathOf);
-    // Others wait for an unlock, and for the end of a phase.
-    of_sessions || of_mappings || of_servers || matches!(op, Op::Lock | Op::Phase)
-}
-
-/// Whether serving an operation can take long: another worker then looks after the connections.
-pub fn is_slow(op: Op) -> bool {
-    matches!(op, Op::Fsync | Op::Fallocate | Op::MapFile)
-}
-
 /// Whether a request that took so long to serve is charged for that time, if it is more than its bytes and its fixed part.
 /// Of some operations only the host knows how much work they are. Any other is short, unless somebody made it long: a path
 /// of a thousand components, or through links that are as long; a lock on a file that has ten thousand.
 fn is_timed(op: Op, took: Nanos) -> bool {
     is_slow(op) || matches!(op, Op::Rename | Op::PathOf) || took > SHORT_MAX
-}
-
-/// What a request was charged in the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charged {
-    /// Without what it settled.
-    pub service: Nanos,
-    /// It is the time that it had of a real device.
-    pub is_by_time: bool,
 }
 
 impl Core {
@@ -145,7 +112,7 @@ impl Core {
             Way::Shared(shared) if header.path_len > 0 => shared.region.copy_names(slot, header.path_len.into()),
             _ => names.get(..usize::from(header.path_len)).unwrap_or_default().to_vec(),
         };
-        let below = self.prefixes.below(self, Ino(header.ino), path);
+        let below = self.prefixes.below(&self.store, Ino(header.ino), path);
         Nature { operation: Some(operation), operations, below }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! One thread, `cluster`, has the node. Workers bring it what concerns volumes and what other servers send ([`Cluster::pass`]);
 //! it may wait for the storage, and nobody waits for it: a request is answered when the node says so, and by the keeper when
-//! its time is over ([`Cluster::expire`]). What the store has to know of who has which volume it tells it after every step.
+//! its time is over ([`Cluster::expire`]). After every step it tells the store which server has which volume.
 //!
-//! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
-//! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
+//! Some changes of a volume are checked by the volume's server, such as its removal, which needs an empty volume. They are decided
+//! by the root server all the same: the volume's server asks it as a client would ([`links::Links::ask`]), and passes the answer
+//! on.
 
 mod addresses;
 mod apart;
@@ -13,19 +14,25 @@ mod capabilities;
 mod changes;
 mod contact;
 mod controller;
+mod cutting;
 mod exchange;
-mod gate;
 mod inspection;
+mod layouts;
 mod links;
 mod load;
+mod membership;
+mod moves;
 mod moving;
 mod objects;
+mod peer_tables;
 mod phases;
 mod placing;
 mod policy;
 mod reload;
 mod settings;
 mod shown;
+mod standing;
+mod startup_queue;
 mod striping;
 mod trial;
 mod waiting;
@@ -33,122 +40,42 @@ pub mod wire;
 
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
+use crate::connection::Pending;
 use crate::core::Core;
 use crate::holders;
-use crate::target::Pending;
-use addresses::Missing;
-use apart::ControlQueue;
-pub use apart::is_control;
+pub use apart::queue::is_control;
 pub use capabilities::CLOCKS_APART_SECS_MAX;
-use capabilities::Capabilities;
 use contact::RootContact;
-use controller::Port;
 pub use controller::{Commander, Heard};
 pub use exchange::Exchanger;
-use exchange::Told;
-use gate::Gate;
-use inspection::Inspection;
 use isonomia_cluster::Map;
 use isonomia_cluster::lineage::{Instance, Past};
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Message;
-use isonomia_cluster::request::{Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase, Version};
-use isonomia_proto::control::ControlReply;
 use isonomia_proto::request::RequestHeader;
 use isonomia_store::{START_OVER, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
-use isonomia_transport::key::{Key, fresh_nonce};
-use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
+use isonomia_units::{Nanos, ServerId};
 use links::Links;
-use moving::Moves;
+pub use membership::{Cluster, Passed, Reload};
+use membership::{Event, Events};
 use objects::Objects;
 pub use phases::Publisher;
-use placing::Placing;
-use policy::{Operators, Standing};
-pub use reload::Reload;
 use rustix::io::Errno;
+use standing::Operators;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
-use waiting::{DECIDED_WITHIN, Requests, Waiting};
+use waiting::{DECIDED_WITHIN, Requests, Waiting, answers};
 use wire::Verdict;
 
-/// What waits for the thread at most; requests beyond it are told to come again, and messages are dropped.
-const EVENTS_MAX: usize = 4_096;
 /// The longest wait for an event, so that the end of the server is noticed.
 const WAIT_MAX: Nanos = Nanos::from_millis(200);
-
-/// What workers bring.
-pub enum Passed {
-    /// A change of a volume that a user wants and may make.
-    Change(VolumeChange),
-    /// A file is to be cut to a size first, together with the servers that have its objects.
-    Cut {
-        /// The file.
-        ino: Ino,
-        /// The size.
-        size_bytes: u64,
-    },
-    /// What another server sent.
-    FromPeer(Vec<u8>),
-}
-
-/// A number that nobody can know before; if the kernel has none, files that are placed at random are so from the same number on.
-fn drawn() -> u128 {
-    let nonce = fresh_nonce().unwrap_or_default();
-    nonce.first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
-}
-
-enum Event {
-    /// A user's change; a new volume is to be on `wanted`, or anywhere if that is 0.
-    Change { id: RequestId, wanted: ServerId, change: VolumeChange },
-    /// What another server sent.
-    FromPeer { id: RequestId, from: ServerId, kind: u32, bytes: Vec<u8> },
-    /// A user's request waits until this file is cut.
-    Cut { id: RequestId, ino: Ino, size_bytes: u64 },
-    /// What the thread for objects has done.
-    Objects(objects::Done),
-    /// Files have lost writers.
-    Loose,
-    /// An operator wants the cluster file to be read again.
-    Reload(Reload, SyncSender<Result<ControlReply, String>>),
-    /// An operator wants the root server to decide this.
-    Decide(Request, SyncSender<Verdict>),
-    /// What takes long with a volume is done.
-    Worked(VolumeId, Result<(), i32>),
-}
-
-/// See the module.
-pub struct Cluster {
-    config: ClusterConfig,
-    /// Nothing without a key file: then no file is spread.
-    capabilities: Option<Capabilities>,
-    /// Where new files go.
-    placing: Arc<Placing>,
-    events: SyncSender<Event>,
-    requests: Arc<Requests<Pending>>,
-    /// What clients asked for that nobody can tell them.
-    missing: Missing,
-    /// What other servers tell of their jobs.
-    pub told: Told,
-    /// What servers tell each other of decisions for all of them.
-    pub port: Port,
-    /// What becomes of the cluster's policy here.
-    pub standing: Standing,
-    /// Volumes that are on their way.
-    pub moves: Moves,
-    /// Clients wait here until this server may serve them.
-    pub gate: Gate,
-    /// Operators have objects looked at.
-    pub inspection: Inspection,
-    /// What waits for no arbiter.
-    pub control: ControlQueue,
-}
 
 /// The thread of [`Cluster`].
 pub struct Driver {
@@ -161,9 +88,9 @@ pub struct Driver {
     requests: Arc<Requests<Pending>>,
     objects: Objects,
     operators: Operators,
-    /// The epoch whose file is missing, if that was told.
+    /// The newer epoch whose cluster file is missing here, once the log has said so.
     told_epoch: u64,
-    /// The epoch whose file cannot be taken, if that was told.
+    /// The newer epoch whose cluster file cannot be taken, once the log has said so.
     refused_epoch: u64,
     /// When to look how full and how busy this server is.
     next_load: Nanos,
@@ -175,35 +102,6 @@ pub struct Driver {
 }
 
 impl Cluster {
-    /// The part of the server that `config` names, and what its thread gets. `key` is what the servers have in common.
-    pub fn new(config: ClusterConfig, key: Option<Key>) -> (Self, Events) {
-        let (events, received) = sync_channel(EVENTS_MAX);
-        let requests = Arc::new(Requests::new());
-        let capabilities = key.map(|key| Capabilities::new(key, u64::from(config.map().epoch().0)));
-        let received = Events { received, sender: events.clone(), requests: requests.clone() };
-        let (standing, moves, gate) = (Standing::default(), Moves::default(), Gate::default());
-        let (placing, told) = (Placing::new(&config.map(), drawn()), Told::new(config.map().exchange()));
-        let (inspection, port) = (Inspection::default(), Port::default());
-        (
-            Self {
-                config,
-                capabilities,
-                placing: Arc::new(placing),
-                events,
-                requests,
-                missing: Missing::default(),
-                told,
-                port,
-                standing,
-                moves,
-                gate,
-                inspection,
-                control: ControlQueue::default(),
-            },
-            received,
-        )
-    }
-
     /// Passes a request on that is answered later.
     pub fn pass(&self, core: &Core, pending: Pending, what: Passed) {
         if let Passed::FromPeer(bytes) = &what
@@ -223,7 +121,7 @@ impl Cluster {
         let deadline = clock::now() + DECIDED_WITHIN;
         let id = match self.requests.add(Waiting { pending, is_peer, made, cut, deadline }) {
             Ok(id) => id,
-            Err(waiting) => return waiting::refuse(core, &waiting, Errno::AGAIN),
+            Err(waiting) => return answers::refuse(core, &waiting, Errno::AGAIN),
         };
         let event = match what {
             Passed::Change(change) => Event::Change { id, wanted: ServerId(server), change },
@@ -235,24 +133,10 @@ impl Cluster {
         }
     }
 
-    /// Says that there are files to be cut that have lost writers.
-    pub fn has_loose(&self) {
-        // If there is no room they are found a moment later.
-        let _ = self.events.try_send(Event::Loose);
-    }
-
-    /// Ends what was passed on and has no answer although its time is over by `now`. It waits for nothing.
+    /// Answers requests that were passed on and whose time is over by `now`, with an error. It does not block.
     pub fn expire(&self, core: &Core, now: Nanos) {
         self.requests.expire(core, now);
     }
-}
-
-/// What [`Driver::new`] takes its events from.
-pub struct Events {
-    received: Receiver<Event>,
-    /// For the thread `objects`.
-    sender: SyncSender<Event>,
-    requests: Arc<Requests<Pending>>,
 }
 
 /// Why a server cannot be a part of its cluster.
@@ -281,7 +165,7 @@ impl Driver {
     ) -> Result<Self, JoinError> {
         let mut records = core.store.cluster_records()?;
         records.retain(|(key, _)| {
-            !moving::is_note(key) && !holders::is_note(key) && !key.starts_with(isonomia_controller::PREFIX)
+            !moves::is_note(key) && !holders::is_note(key) && !key.starts_with(isonomia_controller::PREFIX)
         });
         let line = core.store.fence().line().unwrap_or_default();
         let of = |(number, token)| Instance { number, token };
@@ -314,7 +198,7 @@ impl Driver {
         };
         driver.give(Input::Owned { until: driver.owned_until() });
         driver.tell_store()?;
-        driver.open_gate();
+        driver.let_clients_in();
         Ok(driver)
     }
 
@@ -330,7 +214,17 @@ impl Driver {
             self.give(Input::Owned { until: self.owned_until() });
             self.look_at_load();
             self.look_for_root();
-            self.open_gate();
+            self.let_clients_in();
+        }
+    }
+
+    /// Notices that the root server has gone, or is back: if it is away, the store answers for the root directory.
+    fn look_for_root(&mut self) {
+        let map = self.config.map();
+        if self.root.look(self.config.number, map.root())
+            && let Err(error) = self.tell_store()
+        {
+            tracing::error!(%error, "the names of volumes cannot be stored");
         }
     }
 
@@ -485,13 +379,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends a server whose directory cannot be its own. Nothing may be done with it: what it says would be believed.
+    /// Ends a server whose directory cannot be its own: other servers would believe what it says.
     fn end_misplaced(&self, why: &str) {
         tracing::error!("{why}: the server's directory is empty, or another one's");
         self.core.store.fence().refuse(self.instance);
     }
 
-    /// Hears how far another server knows the table.
+    /// Another server knows the table of volumes up to this version.
     fn hear_known(&self, from: ServerId, known: Version) {
         let own = self.node.table().version();
         if self.is_first && self.config.number == self.config.map().root().number && known > own {
@@ -513,7 +407,7 @@ impl Driver {
                         _ => None,
                     };
                     self.give(Input::Message { from, envelope });
-                    // Of a process that has shown whose it is.
+                    // Only from the process that is known to have that server's directory.
                     if let Some(known) = known.filter(|_| self.node.known_instance(from) == Some(instance)) {
                         self.hear_known(from, known);
                     }

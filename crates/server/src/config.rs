@@ -3,7 +3,7 @@
 use crate::cluster_config::ClusterConfig;
 use crate::limits::LimitsConfig;
 use crate::page_cache::PageCache;
-use crate::scrub::ScrubPeriod;
+use crate::scrub::period::ScrubPeriod;
 use isonomia_cluster::map::BadMap;
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
 use isonomia_proto::setup::{Auth, Integrity};

@@ -1,13 +1,16 @@
-//! One client connection, as the workers see it.
+//! One client connection, as the workers see it, the requests that come on it, and what a stream is in the middle of: the
+//! connection has its stream's state, that has the request, and the request knows where it came from.
 
 use crate::identity::Credentials;
 use crate::jobs::Job;
 use crate::sessions::{Session, SessionKey};
-use crate::stream::{self, StreamEnd, StreamState};
+use crate::stream::{self, Head, Moved, StreamEnd};
 use crate::usage::Permit;
+use isonomia_policy::{Access, Nature, RequestId};
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_transport::region::{SLOT_LEN, ServerRegion};
-use isonomia_transport::seal::{Forged, Seals, TAG_LEN};
+use isonomia_transport::seal::{Forged, PART_LEN_MAX, Seals, TAG_LEN};
+use isonomia_units::{Bytes, Nanos};
 use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,6 +72,129 @@ pub struct Connection {
     pub permit: Permit,
     /// Set once; nothing is admitted or answered afterwards.
     pub is_closed: AtomicBool,
+}
+
+/// A request that waits for its turn, or is served.
+#[derive(Debug)]
+pub struct Pending {
+    /// Where it came from.
+    pub connection: Arc<Connection>,
+    /// Its slot in shared memory; 0 on a stream.
+    pub slot: usize,
+    /// What it asks, already checked.
+    pub header: RequestHeader,
+    /// Its operation.
+    pub op: Op,
+    /// Its names, if they had to be taken off a stream.
+    pub names: Vec<u8>,
+    /// When it came.
+    pub arrived: Nanos,
+    /// What it is charged.
+    pub cost: Nanos,
+    /// The part of it that settles what earlier requests turned out to cost: see [`crate::debts`].
+    pub owed: Nanos,
+    /// What it is worth whatever a device makes of it: see [`isonomia_policy::Submission::work`].
+    pub work: Nanos,
+    /// What it does to a device.
+    pub access: Access,
+    /// The bytes that it is charged for: of a read those that the file had when it came.
+    pub bytes: Bytes,
+    /// What it does, as rules look at it.
+    pub nature: Nature,
+    /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
+    pub took: Nanos,
+    /// It is served by a thread that may wait for the device; of a write that was, whether it did.
+    pub is_for_device: bool,
+}
+
+/// What a connection is in the middle of.
+#[derive(Debug)]
+pub enum StreamState {
+    /// Taking in the head of a request.
+    Head(Head),
+    /// A request is queued; nothing is read.
+    Queued,
+    /// A request's turn has come, and it waits for memory, under a number: [`crate::stalls`].
+    Waiting(u64),
+    /// A write's turn has come, and its payload is not all here.
+    Payload(Box<Stalled>),
+    /// A reply is not all gone.
+    Reply {
+        /// What is left of it.
+        rest: Vec<u8>,
+        /// When something last moved.
+        since: Nanos,
+    },
+}
+
+/// A write whose client stalls.
+#[derive(Debug)]
+pub struct Stalled {
+    /// The request.
+    pub pending: Pending,
+    /// The arbiter's name for it.
+    pub id: RequestId,
+    /// When the emulated device is done.
+    pub finish_at: Option<Nanos>,
+    /// Its payload so far, and room for the rest and a tag.
+    pub payload: Vec<u8>,
+    /// How far that has come.
+    pub arrival: Arrival,
+    /// When something last moved.
+    pub since: Nanos,
+}
+
+/// Bytes of a reply besides its payload at most: its header, and tags.
+pub const KEPT_BESIDE: usize = 1 << 10;
+
+impl StreamState {
+    /// Bytes that are kept for a client who stalls.
+    pub fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Payload(stalled) => stalled.pending.header.len as usize,
+            Self::Reply { rest, .. } => rest.len(),
+            Self::Head(_) | Self::Queued | Self::Waiting(_) => 0,
+        }
+    }
+
+    /// Since when this waits for the client in the middle of something; nothing between two requests. Of a payload or a
+    /// reply it is when something last moved. A head is so short that all of it has to come at once.
+    pub fn waits_since(&self) -> Option<Nanos> {
+        match self {
+            Self::Head(head) => head.begun_at,
+            Self::Queued | Self::Waiting(_) => None,
+            Self::Payload(stalled) => Some(stalled.since),
+            Self::Reply { since, .. } => Some(*since),
+        }
+    }
+}
+
+/// How far a payload has come, if in parts with tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Bytes that are there and have been checked.
+    opened: usize,
+    /// With those of the part that is on its way, and of its tag. The next part takes the tag's place.
+    filled: usize,
+}
+
+impl Arrival {
+    /// Goes on receiving a payload from `connection`, into a buffer of its length and that of a tag.
+    pub fn go_on(&mut self, connection: &Connection, buffer: &mut [u8], spin: bool) -> Result<Moved, StreamEnd> {
+        let tag_len = connection.tag_len();
+        let len = buffer.len() - tag_len;
+        while self.opened < len {
+            let part_len = if tag_len > 0 { PART_LEN_MAX.min(len - self.opened) } else { len };
+            let end = self.opened + part_len + tag_len;
+            if stream::receive(&connection.socket, &mut buffer[..end], &mut self.filled, spin)? == Moved::Part {
+                return Ok(Moved::Part);
+            }
+            connection.open(&mut buffer[self.opened..end])?;
+            self.opened += part_len;
+            self.filled = self.opened;
+        }
+        Ok(Moved::All)
+    }
 }
 
 /// How requests travel.

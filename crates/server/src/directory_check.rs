@@ -26,7 +26,7 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// A place that cannot keep files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadPlace {
+pub enum BadDirectory {
     /// It is the kernel's.
     #[error(
         "files cannot be kept in {dir}: {kind} is a file system of the kernel's own (allowed: a directory on a disk or in \
@@ -49,18 +49,18 @@ pub enum BadPlace {
 }
 
 /// Looks at `dir`, or at what there is of the way to it.
-pub fn check(dir: &Path) -> Result<(), BadPlace> {
+pub fn check(dir: &Path) -> Result<(), BadDirectory> {
     let there = first_there(dir);
     // Where this process may not even look, creating the directory fails with an error that says so.
     let Some((path, found)) = there else { return Ok(()) };
     if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
-        return Err(BadPlace::File { dir: dir.to_owned(), file: path.to_owned() });
+        return Err(BadDirectory::File { dir: dir.to_owned(), file: path.to_owned() });
     }
     let number = kind_number(path);
     let kind = KERNELS_OWN.iter().find(|(own, _)| *own == number).map(|(_, kind)| *kind);
     let devices = || is_of_devices(found.st_dev).then_some("devtmpfs");
     match kind.or_else(devices) {
-        Some(kind) => Err(BadPlace::Kernels { dir: dir.to_owned(), kind }),
+        Some(kind) => Err(BadDirectory::Kernels { dir: dir.to_owned(), kind }),
         None => Ok(()),
     }
 }
@@ -101,7 +101,7 @@ mod tests {
             assert!(error.contains("/dev/isonomia: devtmpfs is"), "{error}");
         }
         let error = check(Path::new("/dev/null/x")).unwrap_err();
-        assert_eq!(error, BadPlace::File { dir: "/dev/null/x".into(), file: "/dev/null".into() });
+        assert_eq!(error, BadDirectory::File { dir: "/dev/null/x".into(), file: "/dev/null".into() });
         for good in ["/", "/tmp/not/there/yet", "/dev/shm/isonomia", "relative", ""] {
             assert_eq!(check(Path::new(good)), Ok(()), "{good}");
         }

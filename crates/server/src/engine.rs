@@ -1,9 +1,9 @@
 //! What may wait for a device is served here, so that no worker ever does: a bounded pool of threads for each target.
 //!
-//! A worker serves what is in memory itself: waking another thread takes longer than that. What is in memory the host
-//! tells of reads, on most file systems ([`Cached`]). Of everything else it is guessed by what serving such requests
-//! took lately ([`Pace`]); a wrong guess costs a worker the time of one request. What the device has to do for long in any
-//! case, such as an `fsync`, comes here at once.
+//! A worker serves what is in memory itself: waking another thread takes longer than that. For reads most file systems tell
+//! whether the bytes are in memory ([`Cached`]). For everything else the worker guesses, by how long such requests took
+//! lately ([`Pace`]); a wrong guess costs a worker the time of one request. What takes the device long in any case, such as an
+//! `fsync`, comes here at once.
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in
@@ -13,20 +13,21 @@
 //!
 //! [`Cached`]: isonomia_store::Cached
 
-use crate::core::Core;
+use crate::clock;
+use crate::connection::Stalled;
+use crate::operation::is_slow;
 use crate::pages::PagesOf;
 use crate::read_ahead::Piece;
-use crate::stream::Stalled;
-use crate::target::Work;
+use crate::requests::Work;
 use crate::write_back::{CHUNKS_MAX, Chunk};
-use crate::{charge, clock};
 use isonomia_policy::{Completion, DepthControl, RequestId};
 use isonomia_proto::request::Op;
 use isonomia_units::{JobId, Nanos};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Flushes and the like that are served at once at most, besides requests that read and write.
@@ -45,9 +46,9 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 const WAIT_MAX: Nanos = Nanos::from_micros(60);
 /// And this long where another worker looks after the connections meanwhile.
 const SOON_MAX: Nanos = Nanos(3 * WAIT_MAX.0);
-/// Bytes at this rate may take their time besides.
+/// The time that the bytes themselves take, at this rate, is left out.
 const BYTES_PER_NS: u64 = 1;
-/// Out of so many requests one that takes long is not enough to change a guess: it may have been the processor.
+/// Weight of one request in the average, as its inverse: one that takes long by chance does not change a guess.
 const WEIGHT: u64 = 8;
 
 /// Something to be served by a thread that may wait.
@@ -59,11 +60,11 @@ pub enum Task {
     Stalled(Box<Stalled>),
     /// A range of the scrub; the emulated device is done with it at this time.
     Scrub(Option<Nanos>),
-    /// A range that was written is to be brought to the device. It has no name where it goes past the arbiter.
+    /// A range that was written is to be brought to the device. It has no dispatcher's name if it bypasses the arbiter.
     WriteBack(Box<Chunk>, Option<RequestId>),
-    /// A range of a file is going to be read by a job that is alone.
+    /// A range of a file is to be read ahead, for a job that uses the target alone.
     ReadAhead(PagesOf, Range<u64>),
-    /// A part of one is, by a job that is not, whose turn has come.
+    /// A piece of such a range whose turn has come, for a job that shares the target.
     Piece(Box<Piece>, RequestId),
 }
 
@@ -109,7 +110,7 @@ impl Kind {
         match op {
             Op::Read => Self::Read,
             Op::Write | Op::ReserveAppend => Self::Write,
-            op if charge::is_slow(op) => Self::Flush,
+            op if is_slow(op) => Self::Flush,
             _ => Self::Other,
         }
     }
@@ -292,7 +293,7 @@ impl Engine {
         !self.is_memory && !self.is_opaque.load(Ordering::Relaxed)
     }
 
-    /// The host does not.
+    /// The host does not tell what is in memory.
     pub fn cannot_tell(&self) {
         self.is_opaque.store(true, Ordering::Relaxed);
     }
@@ -307,24 +308,18 @@ impl Engine {
         self.pace(kind).is_some_and(Pace::is_soon)
     }
 
-    /// Has a thread serve `task`, of the target number `target` of `core`, which is this engine's. Gives it back where
-    /// there is no thread and none can be started.
-    pub fn submit(&self, core: &Core, target: usize, task: Task) -> Result<(), Task> {
+    /// Has a thread serve `task`: one that there is, or one that `start` starts, and that does [`Self::run`]. Gives the task
+    /// back where there is no thread and none can be started.
+    pub fn submit(&self, start: impl FnOnce() -> io::Result<()>, task: Task) -> Result<(), Task> {
         let mut state = self.state();
         if state.idle <= state.waiting() && state.threads < self.threads_max && !state.is_stopping {
-            let own = core.own.clone();
-            let name = match target {
-                0 => "metadata io".to_owned(),
-                target => format!("target {} io", target - 1),
-            };
-            let spawned = std::thread::Builder::new().name(name).spawn(move || run(&own, target));
-            match spawned {
-                Ok(_) => state.threads += 1,
+            match start() {
+                Ok(()) => state.threads += 1,
                 Err(error) if state.threads == 0 => {
                     tracing::error!(%error, "cannot start a thread that serves a target");
                     return Err(task);
                 }
-                // Those that there are will come to it.
+                // The threads that there are will serve it.
                 Err(_) => {}
             }
         }
@@ -359,7 +354,7 @@ impl Engine {
         }
     }
 
-    /// Counts a thread out under the same lock under which it found nothing to do: nobody relies on it afterwards.
+    /// Counts a thread out, under the same lock under which it found nothing to do: so no task is left to a thread that ends.
     fn end_thread(&self, mut state: MutexGuard<'_, State>) -> Option<Task> {
         state.threads -= 1;
         self.has_ended.notify_all();
@@ -385,6 +380,22 @@ impl Engine {
         }
     }
 
+    /// What a thread does until it is to end: `serve` serves a task, with a buffer of the thread's own, and `go_on` what else
+    /// the target has for a thread that may wait.
+    pub fn run(&self, serve: impl Fn(Task, &mut Vec<u8>), go_on: impl Fn(&mut Vec<u8>)) {
+        let mut scratch = Vec::new();
+        let panicking = Panicking(self);
+        while let Some(task) = self.take() {
+            let flush = task.is_flush().then(|| task.job());
+            serve(task, &mut scratch);
+            if let Some(job) = flush {
+                self.end_flush(clock::now(), job);
+            }
+            go_on(&mut scratch);
+        }
+        std::mem::forget(panicking);
+    }
+
     /// Lets the threads end once nothing is left to serve, and waits for them.
     pub fn stop(&self) {
         let mut state = self.state();
@@ -394,22 +405,6 @@ impl Engine {
             state = self.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-fn run(core: &Weak<Core>, target: usize) {
-    let Some(core) = core.upgrade() else { return };
-    let target = &core.targets[target];
-    let mut scratch = Vec::new();
-    let panicking = Panicking(&target.engine);
-    while let Some(task) = target.engine.take() {
-        let flush = task.is_flush().then(|| task.job());
-        core.serve_task(target, task, &mut scratch);
-        if let Some(job) = flush {
-            target.engine.end_flush(clock::now(), job);
-        }
-        core.go_on(target, &mut scratch);
-    }
-    std::mem::forget(panicking);
 }
 
 /// Counts a thread out that panicked, so that nobody waits for its end.

@@ -1,5 +1,6 @@
 //! From a checked request to the store and back: what each operation does, and where errors become errnos.
 
+mod nodes;
 mod objects;
 pub mod open;
 mod reply;
@@ -12,13 +13,14 @@ use crate::pages::PagesOf;
 use crate::refusal::Refusal;
 use crate::{declared, lock, mapping, proof, segments};
 use isonomia_memory::{Sink, Source};
-use isonomia_proto::fs::{Attr, Capability, access};
+use isonomia_proto::fs::{Attr, access};
 use isonomia_proto::object::told;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{Cached, Caller, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
+use isonomia_store::{Cached, Caller, RenameHow, StoreError, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
-use reply::Reply;
+use nodes::{change, mapped, put_node, resize};
+use reply::{Reply, finish};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -50,7 +52,7 @@ pub fn serve(
         return Outcome::Passed(Passed::FromPeer(names.to_vec()));
     }
     if op == Op::Phase {
-        let told = core.phases.hear(core, connection, header);
+        let told = core.phases.hear((&core.bell, &core.targets), connection, header);
         declared::phase(core, connection, header);
         let reply = match told {
             Ok(has_phases) => ReplyHeader::ok(header.seq, u64::from(has_phases), 0),
@@ -71,7 +73,7 @@ pub fn serve(
     Outcome::Served(match op {
         Op::Lock => lock::serve(core, connection, header, room),
         Op::TakeMapping | Op::GiveMapping => mapping::serve(core, connection, header, room),
-        Op::MapFile => segments::serve(core, connection, header),
+        Op::MapFile => segments::serving::serve(core, connection, header),
         _ => {
             let mut reply = Reply::new(room);
             match operate(core, connection, header, op, names, &mut reply) {
@@ -143,8 +145,8 @@ fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: 
     Ok(())
 }
 
-/// The bytes that a read will give, by the size that the file has now: what it asks for if that is little, or is of an object
-/// whose file's size another server knows, or the database. Of files that the client may not read the size is not looked at.
+/// The bytes that a read will give, by the size that the file has now. It is what the read asks for if that is little, if the
+/// size is known to another server only (of an object), or to the database only, or if the client may not read the file.
 pub fn readable(core: &Core, connection: &Connection, header: &RequestHeader) -> u32 {
     let ino = Ino(header.ino);
     let is_known = header.len >= READ_LEN_LOOKED_AT
@@ -187,7 +189,7 @@ pub fn write(
     let outcome = (|| {
         proof::check_access(core, connection, header, access::WRITE)?;
         if header.len == 0 {
-            // Who has a spread file's mapping asks so whether that is still so.
+            // So the holder of a spread file's mapping asks whether it still has it.
             return Ok(());
         }
         check_place(core, header)?;
@@ -216,34 +218,10 @@ fn check_place(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
     }
     let (ino, target) = (Ino(header.ino), TargetId(header.target));
     if header.flags & flag::APPEND != 0 {
-        // Where the end is nobody knows yet.
+        // It is not known yet at which offset an append will be.
         return core.store.check_only_target(ino, target);
     }
     core.store.check_target(ino, target, header.offset, u64::from(header.len))
-}
-
-/// The edge at which an error becomes an errno. An error that is the storage's fault is told in the log.
-fn finish(header: &RequestHeader, op: Op, outcome: Result<(), Refusal>, mut reply: Reply<'_>) -> ReplyHeader {
-    let refusal = match outcome {
-        Ok(()) => return ReplyHeader { cuts: reply.cuts, ..ReplyHeader::ok(header.seq, reply.value, reply.len) },
-        Err(refusal) => refusal,
-    };
-    reply.len = 0;
-    let Refusal::Store(error) = &refusal else { return ReplyHeader::error(header.seq, refusal.errno()) };
-    if let StoreError::Outside(path) = error {
-        if reply.put(path).is_err() {
-            return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
-        }
-    } else if let StoreError::Elsewhere { server, rest } = error {
-        if reply.put(rest).is_err() {
-            return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
-        }
-        reply.value = u64::from(server.0);
-    } else if matches!(error, StoreError::Io { .. } | StoreError::Meta(_) | StoreError::Damaged(_)) {
-        tracing::error!(op = op.name(), ino = header.ino, %error, "storage failed");
-    }
-    let (value, payload_len) = (reply.value, reply.len as u32);
-    ReplyHeader { value, payload_len, ..ReplyHeader::error(header.seq, error.errno()) }
 }
 
 fn operate(
@@ -292,7 +270,7 @@ fn operate(
         Op::Open => return open::open(core, connection, caller, header, path, reply),
         Op::Release => {
             if header.valid & told::BEHIND != 0 && connection.session.is_writer(at) {
-                // Before it may go from memory.
+                // Before the reference is given back: with the last one the inode may leave the memory.
                 core.lost_writer(at);
             }
             return Ok(core.release(connection, at, header.owner)?);
@@ -300,7 +278,7 @@ fn operate(
         Op::ReleaseMany => {
             let (numbers, rest) = path.as_chunks::<INO_LEN>();
             let released = numbers.iter().map(|ino| core.release(connection, Ino(u64::from_le_bytes(*ino)), 0));
-            // One that fails keeps none of the others.
+            // If one of them fails, the others are given back all the same.
             let failed = released.filter_map(Result::err).last();
             let outcome = if rest.is_empty() { failed.map_or(Ok(()), Err) } else { Err(StoreError::Invalid) };
             return Ok(outcome?);
@@ -331,7 +309,7 @@ fn operate(
         Op::ReadDir => {
             let bytes_max = (header.len as usize).min(reply.room.len());
             let mut bytes = Vec::new();
-            // Whoever opened it had the permission then.
+            // Permission to read was checked when the directory was opened.
             let caller = match header.flags & flag::AS_OPENED {
                 0 => caller,
                 _ => proof::check_access(core, connection, header, access::READ).map(|()| &Caller::ROOT)?,
@@ -422,22 +400,6 @@ fn operate(
     put_node(core, connection, header, op, &attr, reply)
 }
 
-/// Puts an inode's attributes, and where it is asked for the proof of having come there, into the reply.
-fn put_node(
-    core: &Core,
-    connection: &Connection,
-    header: &RequestHeader,
-    op: Op,
-    attr: &Attr,
-    reply: &mut Reply<'_>,
-) -> Result<(), Refusal> {
-    reply.put(attr.as_bytes())?;
-    let is_asked_for = !matches!(op, Op::GetAttr | Op::SetAttr) || header.flags & flag::PATH_ONLY != 0;
-    let capability =
-        if is_asked_for { start_at(&core.store, connection, Ino(attr.ino)) } else { Capability::default() };
-    Ok(reply.put(capability.as_bytes())?)
-}
-
 /// Checks that the second of two places begins at what is here: what is on another server is on another file system.
 fn check_beside(core: &Core, at: Ino) -> Result<(), StoreError> {
     core.store.check_is_here(at).map_err(|error| match error {
@@ -446,8 +408,8 @@ fn check_beside(core: &Core, at: Ino) -> Result<(), StoreError> {
     })
 }
 
-/// What a request names an inode for to begin there. The others name one that is open, which has its own checks, or is
-/// looked for among what the session itself has.
+/// Whether the inode that a request names is where its path begins. Other operations name an open file, for which there are
+/// checks of their own, or something that is looked up in what the session itself holds.
 const fn begins_somewhere(op: Op) -> bool {
     match op {
         Op::GetAttr
@@ -494,43 +456,10 @@ const fn begins_somewhere(op: Op) -> bool {
     }
 }
 
-/// What a request asks of the inode that it names, on the strength of a capability or of what the session has, and not of
-/// where a path from there leads: the root directory's is the root server's alone.
+/// Whether a request is for the very inode that it names, by a capability or by what the session holds, and not for where a
+/// path from there leads. Only the root server follows paths from the root directory.
 const fn is_for_inode(op: Op) -> bool {
     matches!(op, Op::Release | Op::Adopt | Op::Fsync | Op::ReadDir | Op::Delegate | Op::Lock)
-}
-
-/// The file that a path leads to, if any file is mapped.
-fn mapped(core: &Core, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Option<Ino> {
-    let found = core.segments.are_there_any().then(|| core.store.get_attr(caller, at, path, follow).ok());
-    found.flatten().map(|attr| Ino(attr.ino))
-}
-
-/// Does what may make a file, most likely `expected`, as long as `size`, and says which one by `ino`.
-fn resize<T>(
-    core: &Core,
-    expected: Option<Ino>,
-    size: u64,
-    resize: impl FnOnce() -> Result<T, StoreError>,
-    ino: impl Fn(&T) -> Ino,
-) -> Result<T, StoreError> {
-    let done = match expected {
-        Some(expected) => core.segments.resize(&core.store, expected, |_| size, resize)?,
-        None => resize()?,
-    };
-    let ino = ino(&done);
-    if expected != Some(ino) {
-        // It was renamed, or mapped, meanwhile.
-        core.segments.resize(&core.store, ino, |_| size, || Ok(()))?;
-    }
-    Ok(done)
-}
-
-/// Where the session may begin from now on, having come to `ino`.
-fn start_at(store: &Store, connection: &Connection, ino: Ino) -> Capability {
-    let proof = if connection.is_trusted { None } else { store.prove(ino, connection.credentials.uid).ok() };
-    // One that is gone already needs no proof.
-    proof.unwrap_or(Capability::unproven(ino))
 }
 
 /// Of a file with several targets a client syncs one after the other; with the last come its attributes and its name.
@@ -547,19 +476,6 @@ fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<
         return Ok(());
     }
     Ok(store.fsync_attributes(ino, header.flags & flag::DATA_ONLY != 0)?)
-}
-
-fn change(header: &RequestHeader) -> SetAttr {
-    let has = |bit| header.valid & bit != 0;
-    let time = |at, now, value| if has(now) { Some(TimeChange::Now) } else { has(at).then_some(TimeChange::At(value)) };
-    SetAttr {
-        mode: has(valid::MODE).then_some(header.mode),
-        uid: has(valid::UID).then_some(header.uid),
-        gid: has(valid::GID).then_some(header.gid),
-        size: has(valid::SIZE).then_some(header.offset),
-        atime: time(valid::ATIME, valid::ATIME_NOW, header.atime),
-        mtime: time(valid::MTIME, valid::MTIME_NOW, header.mtime),
-    }
 }
 
 fn rename_how(header: &RequestHeader) -> Result<RenameHow, StoreError> {

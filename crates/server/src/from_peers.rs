@@ -10,7 +10,7 @@ use isonomia_units::Edition;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum PeerMessage {
     /// The controller asks.
     Ask(Ask),
     /// A server reports to it.
@@ -28,17 +28,17 @@ pub enum Told {
 }
 
 /// What a message of this kind means ([`RequestHeader::valid`](isonomia_proto::request::RequestHeader)); nothing if it is refused.
-pub fn decode(kind: u32, bytes: &[u8]) -> Option<Told> {
+pub fn decode(kind: u32, bytes: &[u8]) -> Option<PeerMessage> {
     match kind {
         JobTable::KIND | JobTable::OF_METADATA => {
-            JobTable::decode(bytes).map(|table| Told::Jobs(table.edition, table.table))
+            JobTable::decode(bytes).map(|table| PeerMessage::Jobs(table.edition, table.table))
         }
-        Heard::ASK => Ask::decode(bytes).ok().map(Told::Ask),
-        Heard::REPORT => Report::decode(bytes).ok().map(Told::Report),
-        Heard::ALLOCATION => Allocation::decode(bytes).ok().map(Told::Allocation),
-        RATE_TABLE => wire::decode_rates(bytes).map(|(edition, table)| Told::Rates(edition, table)),
-        PhaseReport::KIND => PhaseReport::decode(bytes).map(Told::Claims),
-        PhaseGrant::KIND => PhaseGrant::decode(bytes).map(Told::Grant),
+        Heard::ASK => Ask::decode(bytes).ok().map(PeerMessage::Ask),
+        Heard::REPORT => Report::decode(bytes).ok().map(PeerMessage::Report),
+        Heard::ALLOCATION => Allocation::decode(bytes).ok().map(PeerMessage::Allocation),
+        RATE_TABLE => wire::decode_rates(bytes).map(|(edition, table)| PeerMessage::Rates(edition, table)),
+        PhaseReport::KIND => PhaseReport::decode(bytes).map(PeerMessage::Claims),
+        PhaseGrant::KIND => PhaseGrant::decode(bytes).map(PeerMessage::Grant),
         _ => None,
     }
 }

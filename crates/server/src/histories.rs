@@ -11,11 +11,10 @@
 //! have ended there.
 
 use crate::clock;
-use crate::core::Core;
 use crate::target::Target;
 use isonomia_policy::{BadHistory, HISTORY_BYTES_MAX, HistoryExport, KnownApplication, SizeHistory};
 use isonomia_proto::control::{ApplicationList, ApplicationStatus};
-use isonomia_store::{OpenError, write_durably};
+use isonomia_store::{OpenError, Store, write_durably};
 use isonomia_units::Nanos;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _};
@@ -109,25 +108,25 @@ impl Histories {
     }
 
     /// Writes what has changed and was not written just now. May wait for the storage.
-    pub fn write_due(&self, core: &Core) {
+    pub fn write_due(&self, targets: &[Target], store: &Store) {
         let now = clock::now();
-        self.write(core, now, |file| file.not_before <= now);
+        self.write((targets, store), now, |file| file.not_before <= now);
     }
 
     /// Writes what has changed. May wait for the storage.
-    pub fn write_all(&self, core: &Core) {
-        self.write(core, clock::now(), |_| true);
+    pub fn write_all(&self, targets: &[Target], store: &Store) {
+        self.write((targets, store), clock::now(), |_| true);
     }
 
-    fn write(&self, core: &Core, now: Nanos, is_due: impl Fn(&HistoryFile) -> bool) {
+    fn write(&self, (targets, store): (&[Target], &Store), now: Nanos, is_due: impl Fn(&HistoryFile) -> bool) {
         let mut state = self.state();
         let State { dir, files } = &mut *state;
-        for (file, target) in files.iter_mut().zip(&core.targets) {
+        for (file, target) in files.iter_mut().zip(targets) {
             if file.is_in_the_way || !is_due(file) || target.phases_recorded(now) == file.records {
                 continue;
             }
             // The directory may be another process's by now.
-            if !core.store.fence().holds() {
+            if !store.fence().holds() {
                 return;
             }
             file.write(dir, target, now);
@@ -208,11 +207,11 @@ fn put_aside(path: &Path, error: &Unusable) -> bool {
 }
 
 /// What is remembered of applications, for operators: of each target those that ended a phase last.
-pub fn known(core: &Core) -> ApplicationList {
+pub fn known(targets: &[Target]) -> ApplicationList {
     let now = clock::now();
-    let most = (TOLD_MAX / core.targets.len()).max(1);
+    let most = (TOLD_MAX / targets.len()).max(1);
     let mut list = ApplicationList::default();
-    for target in &core.targets {
+    for target in targets {
         // What has just ended as well.
         target.phases_recorded(now);
         let shown = target.name();

@@ -28,7 +28,7 @@ const CLAIMED_WITHIN: Nanos = Nanos::from_secs(5);
 const CLAIMS_APART: Nanos = Nanos::from_secs(1);
 /// and for so long in all.
 const CLAIMED_WITHIN_MAX: Nanos = Nanos::from_secs(30);
-/// Who asked too early asks again after this, if it is not known when there will be more to have.
+/// A client that asked while others may still claim asks again after this, if it is not known when that ends.
 const ASK_AGAIN: Nanos = Nanos::from_millis(100);
 /// What notes begin with, among what is kept of the cluster. The keys of nodes are lower-case letters.
 const MARK: &[u8] = b"LOCKS";
@@ -80,7 +80,7 @@ struct State {
 enum Phase {
     /// Clients are not served yet.
     Closed,
-    /// Those may claim who are noted.
+    /// Sessions that are noted may claim.
     Claims {
         /// Until then, or until later if more claims come,
         until: Nanos,
@@ -89,7 +89,7 @@ enum Phase {
     },
     /// Nobody claims any more, and what is left of the notes is not struck out yet.
     Striking,
-    /// Whoever comes first has it.
+    /// Locks and mappings are given to whoever asks first.
     Open,
     /// The server stops: its notes are for the next one.
     Stopped,
@@ -185,7 +185,7 @@ impl Holders {
             return;
         }
         let note = Note { key, number: session.number }.encode();
-        // Without its note it loses, should this server stop, what it is given now; and it is told so.
+        // Without its note the session loses, if this server stops, what it is given now, and is told of the loss.
         if let Err(error) = store.change_cluster_records([(&note[..], Some(&[][..]))]) {
             tracing::warn!(%error, uid = key.0, "it cannot be noted that a client has locks");
         }

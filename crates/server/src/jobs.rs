@@ -1,12 +1,11 @@
 //! The jobs that a server knows, and what each has received.
 //!
-//! A job is known from its first connection until a minute after its last, or until others need its place: there are
-//! so many places in all, and for each user, and the job goes first that has been without a connection for longest. It
-//! gets a small number that is not used for another job while this one is known. A job that does nothing takes about a
-//! kilobyte.
+//! A job is known from its first connection until a minute after its last. The number of known jobs is bounded, in all and for each
+//! user: when another one needs room, the job is forgotten that has been without a connection for longest. A job gets a small
+//! number, which no other job has while this one is known. A job that does nothing takes about a kilobyte.
 
-use crate::clock;
-use crate::core::Core;
+mod joining;
+
 use crate::debts::Debts;
 use crate::prices::Misses;
 use hdrhistogram::Histogram;
@@ -32,7 +31,7 @@ pub struct Job {
     info: Mutex<Arc<JobInfo>>,
     /// Open connections.
     connections: AtomicU64,
-    /// What its next requests settle.
+    /// Cost that was known only after its requests were served, and is charged with the next ones.
     pub debts: Arc<Debts>,
     /// How much of what it reads comes from a device.
     pub misses: Misses,
@@ -139,7 +138,7 @@ impl Job {
         t.service(served.is_metadata).fetch_add(served.cost.0, Ordering::Relaxed);
         let us = served.latency.0 / 1_000;
         let mut recent = self.recent();
-        // Not the saturating kind, which does not grow. What there is no room for is left out.
+        // `record` fails for what is out of range, where `saturating_record` would not let the histogram grow. That is left out.
         let _ = recent.latency_us[0].get_or_insert_with(histogram).record(us.clamp(1, LATENCY_MAX_US));
         recent.latency_max_us = recent.latency_max_us.max(us);
     }
@@ -174,12 +173,12 @@ impl Job {
         (self.recent().samples.front().copied().unwrap_or(Received { at: now, ..latest }), latest)
     }
 
-    /// Latencies of late.
+    /// Latencies of the last second or two.
     pub fn latency(&self) -> Latency {
         let recent = self.recent();
         let mut both = histogram();
         for second in recent.latency_us.iter().flatten() {
-            // One that grows by itself takes in any other.
+            // A histogram that grows by itself can take in any other.
             let _ = both.add(&**second);
         }
         let quantile = |q| if both.is_empty() { 0.0 } else { both.value_at_quantile(q) as f64 };
@@ -229,7 +228,7 @@ fn key_of(info: &JobInfo) -> Key {
 #[derive(Debug, Default)]
 struct Known {
     by_name: BTreeMap<Key, Arc<Job>>,
-    /// By user and proof, of those jobs that are only claimed.
+    /// Debts by user and proof, of jobs that are only claimed.
     debts: BTreeMap<(Arc<str>, Arc<str>), Weak<Debts>>,
     /// Jobs of each user.
     of_user: HashMap<Arc<str>, usize>,
@@ -327,7 +326,7 @@ impl Jobs {
                 known.idle.remove(&(since, key));
             }
             let mut current = job.info.lock().unwrap_or_else(PoisonError::into_inner);
-            // Of the programs of a job it is known by the first.
+            // The executable of a job is that of the first of its programs.
             let executable = current.executable.clone().or(info.executable);
             let info = JobInfo { executable, ..info };
             let is_changed = **current != info;
@@ -390,36 +389,6 @@ impl Jobs {
     /// The job of this number, if it is known still.
     pub fn find(&self, id: JobId) -> Option<Arc<Job>> {
         self.known().by_name.values().find(|job| job.id == id).cloned()
-    }
-}
-
-impl Core {
-    /// The job that `info` describes, known to every target, for somebody who [leaves](Jobs::leave) it.
-    pub fn join_job(&self, info: JobInfo) -> Result<Arc<Job>, TooManyJobs> {
-        let joined = self.jobs.join(info)?;
-        if let Some(forgotten) = joined.forgotten {
-            self.forget(forgotten.id, clock::now());
-        }
-        if joined.is_changed {
-            self.announce(&joined.job);
-        }
-        Ok(joined.job)
-    }
-
-    /// Tells every target that there is no such job any more.
-    pub fn forget(&self, job: JobId, now: Nanos) {
-        for target in &self.targets {
-            target.remove_job(now, job).into_iter().for_each(|chunk| self.write_past_arbiter(target, chunk));
-        }
-    }
-
-    /// Tells every target of a job.
-    fn announce(&self, job: &Job) {
-        let _policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let (now, info) = (clock::now(), job.info());
-        for target in &self.targets {
-            target.set_job(now, job.id, &info);
-        }
     }
 }
 

@@ -16,7 +16,7 @@ pub fn run(core: &Core) {
         let now = clock::now();
         core.count_out_who_waits(now);
         core.substitute(now);
-        core.rates.divide_alone(core, now);
+        core.rates.divide_alone(&core.policy, &core.targets, &core.bell, now);
         for job in core.jobs.sample(now) {
             core.forget(job.id, now);
         }

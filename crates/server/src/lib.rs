@@ -28,7 +28,6 @@ mod control;
 mod core;
 mod debts;
 mod declared;
-mod departed;
 mod directory_check;
 mod engine;
 mod execute;
@@ -49,6 +48,7 @@ mod mapping;
 mod mappings;
 mod munge;
 mod names;
+mod operation;
 mod operator;
 pub mod outside;
 mod ownership;
@@ -67,6 +67,8 @@ mod recorder;
 mod references;
 mod refusal;
 mod rejections;
+mod release_queue;
+mod requests;
 mod scrub;
 mod segment;
 mod segment_home;
@@ -75,6 +77,7 @@ mod service;
 mod sessions;
 mod shadow;
 mod stalls;
+mod start_error;
 mod status;
 mod stream;
 mod substitutes;
@@ -88,12 +91,13 @@ mod write_back;
 pub use cluster::CLOCKS_APART_SECS_MAX;
 pub use cluster_config::{ClusterConfig, read_cluster_file, usable_cluster_file};
 pub use config::{CgroupConfig, Config, ConfigError, TargetConfig};
-pub use directory_check::BadPlace;
+pub use directory_check::BadDirectory;
 pub use isonomia_store::{Fence, Loss};
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
 pub use page_cache::{PageCache, ParsePageCacheError};
-pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
+pub use scrub::period::{ParseScrubPeriodError, ScrubPeriod};
+pub use start_error::StartError;
 
 use crate::acceptor::{Acceptor, Terms};
 use crate::cluster::{Cluster, Commander, Driver, Exchanger, Publisher};
@@ -101,7 +105,7 @@ use crate::control::Control;
 use crate::core::Core;
 use crate::jobs::Jobs;
 use crate::limits::Limits;
-use crate::munge::{Library, NoLibrary};
+use crate::munge::Library;
 use crate::names::LookUp;
 use crate::outside::{Outside, OutsideError};
 use crate::ownership::Owner;
@@ -116,12 +120,11 @@ use crate::write_back::WriteBack;
 use isonomia_policy::DepthSpec;
 use isonomia_proto::control::Status;
 use isonomia_proto::setup::{Auth, SERVER_NAME_LEN_MAX};
-use isonomia_store::{DefaultLayout, OpenError, Ownership, Store, StoreConfig, TargetDir};
+use isonomia_store::{DefaultLayout, Ownership, Store, StoreConfig, TargetDir};
 use isonomia_transport::address::Address;
 use isonomia_transport::handshake::Protection;
-use isonomia_transport::key::{Key, KeyError};
+use isonomia_transport::key::Key;
 use isonomia_units::{Nanos, TargetId};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -133,38 +136,6 @@ pub const METADATA: &str = "metadata";
 const TARGETS_MAX: usize = 1_024;
 /// Worker threads at most.
 const WORKERS_MAX: usize = 256;
-
-/// Why a server does not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The directory cannot be used.
-    #[error(transparent)]
-    Store(#[from] OpenError),
-    /// A directory cannot keep files.
-    #[error(transparent)]
-    Permit(#[from] BadPlace),
-    /// An address cannot be listened on.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The key file cannot be used.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// Munge cannot be used.
-    #[error(transparent)]
-    Munge(#[from] NoLibrary),
-    /// The configuration contradicts itself.
-    #[error("{0}")]
-    Config(String),
-    /// The system refused something else.
-    #[error("{what}: {error}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// Why not.
-        error: io::Error,
-    },
-}
 
 /// A running server.
 pub struct Server {
@@ -255,7 +226,7 @@ impl Server {
             .map_err(|error| StartError::Config(format!("who had locks is not to be read: {error}")))?;
         core.segments.lie_beside(&dir.join(METADATA));
         core.histories.load(&dir.join(METADATA), &core.targets);
-        segments::adopt(&core);
+        segments::serving::adopt(&core);
         let about = Arc::new(About {
             server: config.server.0,
             started_at: clock::now(),
@@ -295,7 +266,7 @@ impl Server {
             }
         };
         core.prefixes.set(&config.policy.prefixes(), &[]);
-        core.rates.begin(&core);
+        core.rates.begin(&core.targets);
         let control = Control::new(core.clone(), about.clone(), limits.control);
         let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);
         let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, (listeners, terms), look_up);
@@ -316,9 +287,9 @@ impl Server {
         let core = server.core.clone();
         server.spawn("settler".to_owned(), move || caretaker::settle(&core))?;
         let core = server.core.clone();
-        server.spawn("segments".to_owned(), move || segments::run(&core))?;
+        server.spawn("segments".to_owned(), move || segments::serving::run(&core))?;
         let core = server.core.clone();
-        server.spawn("backup".to_owned(), move || backup::run(&core))?;
+        server.spawn("backup".to_owned(), move || backup::run(&core.backups, &core.store, &core.is_stopping))?;
         if let Some((mut driver, mut exchanger, mut publisher, commander)) = driver {
             server.spawn("phases".to_owned(), move || publisher.run())?;
             if let Some(mut commander) = commander {
@@ -332,7 +303,7 @@ impl Server {
         }
         if server.core.scrub.is_on() {
             let core = server.core.clone();
-            server.spawn("scrub".to_owned(), move || scrub::run(&core))?;
+            server.spawn("scrub".to_owned(), move || scrub::pass::run(&core))?;
         }
         Ok(server)
     }
@@ -408,9 +379,9 @@ impl Server {
         for connection in self.core.connections() {
             self.core.close(&connection, None);
         }
-        self.core.give_back_departed(Nanos::MAX);
-        segments::stop(&self.core, self.is_temporary);
-        self.core.histories.write_all(&self.core);
+        self.core.release_due(Nanos::MAX);
+        segments::serving::stop(&self.core, self.is_temporary);
+        self.core.histories.write_all(&self.core.targets, &self.core.store);
         if let Err(error) = self.core.store.close() {
             tracing::error!(%error, "cannot write everything to stable storage");
         }
@@ -524,7 +495,9 @@ fn open_store(
         let device = (is_memory, target.depth);
         let mut made = Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers, device);
         made.index = targets.len();
-        if let Some(profile) = prices::read_profile(target, &target_dir(target, dir, index))? {
+        if let Some(profile) =
+            prices::read_profile(target, &target_dir(target, dir, index)).map_err(StartError::Config)?
+        {
             made.expect(&profile);
         }
         // What is in memory is nowhere else, and a write to an emulated device takes that one's time.

@@ -31,7 +31,7 @@ const WAY_MAX: usize = 64;
 /// Who holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A client process, by its session, and whoever it is that it speaks for.
+    /// A client process, by its session, or one of the processes that a mount speaks for.
     Process {
         /// Number of the session.
         session: u64,
@@ -42,7 +42,7 @@ pub enum Owner {
     File(u64),
 }
 
-/// Whose end gives locks up.
+/// What ends locks when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// A session of this number, with all for whom it speaks.
@@ -107,11 +107,11 @@ pub struct Lock {
 pub enum Denied {
     /// Another owner's lock is in the way.
     Held,
-    /// Waiting for it would be waiting for oneself.
+    /// Waiting for it would close a circle of waiting owners.
     Deadlock,
     /// The user has too many.
     TooMany,
-    /// It may be somebody's who has not claimed it yet.
+    /// A client may have had it before the server started, and has not claimed it yet.
     Early,
     /// It is claimed too late.
     Late,
@@ -121,7 +121,7 @@ pub enum Denied {
 #[derive(Debug, Default)]
 pub struct Locks {
     table: Mutex<Table>,
-    /// Locks that are held, so that who ends without any need not look.
+    /// Number of locks that are held: if there are none, the end of a session need not look.
     count: AtomicUsize,
 }
 

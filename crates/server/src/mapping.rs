@@ -2,10 +2,10 @@
 
 use crate::clock;
 use crate::connection::Connection;
+use crate::connection::Pending;
 use crate::core::Core;
-use crate::mappings::{NotHolder, Pinned, Session, Told, TooMany};
+use crate::mappings::{Delivery, NotHolder, Pinned, SessionId, TooMany};
 use crate::proof;
-use crate::target::Pending;
 use isonomia_proto::fs::access;
 use isonomia_proto::mapping::{HAD, LeaseEvents};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
@@ -51,7 +51,7 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
 }
 
 /// A process that comes back is another session: what is still to be taken from the one before is not its own.
-pub fn session_of(connection: &Connection) -> Session {
+pub fn session_of(connection: &Connection) -> SessionId {
     (connection.session_key.0, connection.session.number)
 }
 
@@ -89,7 +89,7 @@ pub fn listen(core: &Core, pending: Pending) {
 }
 
 /// Answers a session that listens.
-pub fn answer(core: &Core, told: Told<Pending>) {
+pub fn answer(core: &Core, told: Delivery<Pending>) {
     let seq = told.listener.header.seq;
     match told.events {
         Some(events) => {

@@ -7,8 +7,8 @@
 //! A server that starts knows of nobody who has a mapping from the server before it. So for a while it gives mappings to
 //! those only who may claim theirs: [`crate::holders`].
 //!
-//! What a holder wrote to its mapping is written to the file under a guard, [`Mappings::pin`]: none but the holder gets
-//! it, and until it is dropped the mapping does not pass to another.
+//! A holder writes what was stored in its mapping to the file under a guard, [`Mappings::pin`]: only the holder gets the guard,
+//! and until it is dropped the mapping is not given to another session.
 //!
 //! A session hears of its mappings by a request that stays unanswered until there is an event, its *listener*: whatever
 //! `L` is, it is handed back with what to answer.
@@ -33,7 +33,7 @@ const MAPPINGS_PER_USER_MAX: usize = MAPPINGS_MAX / 2;
 const FENCES: usize = 32;
 
 /// A session: its user, and its number.
-pub type Session = (u32, u64);
+pub type SessionId = (u32, u64);
 
 /// Too many mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum NotHolder {
 
 /// A listener, and what it is to be told.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told<L> {
+pub struct Delivery<L> {
     /// Whom.
     pub listener: L,
     /// What; `None` if another listens in its place.
@@ -66,15 +66,15 @@ pub struct Mappings<L> {
     table: Mutex<Table<L>>,
     /// By inode: shared while its holder writes back, exclusive while it goes. Locked before the table, in their order.
     fences: [RwLock<()>; FENCES],
-    /// Whether anybody ever took one, so that sessions without need not look.
+    /// Whether any session ever took a mapping: if none did, the end of a session need not look.
     is_used: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Table<L> {
     /// Who has it, then who waits.
-    inodes: HashMap<Ino, VecDeque<Session>>,
-    sessions: HashMap<Session, State<L>>,
+    inodes: HashMap<Ino, VecDeque<SessionId>>,
+    sessions: HashMap<SessionId, State<L>>,
     /// How many mappings the sessions of each user have or wait for.
     users: HashMap<u32, usize>,
     /// The last number that was given to a session or a version.
@@ -106,7 +106,7 @@ impl<L> Mappings<L> {
     }
 
     /// Whether `session` has any, or waits for one.
-    pub fn any_of(&self, session: Session) -> bool {
+    pub fn any_of(&self, session: SessionId) -> bool {
         let has_some = || self.table().sessions.get(&session).is_some_and(|state| !state.inodes.is_empty());
         self.is_used.load(Ordering::Acquire) && has_some()
     }
@@ -132,7 +132,7 @@ impl<L> Mappings<L> {
     }
 
     /// The number of `session`, if it has the mapping.
-    pub fn number_of_holder(&self, session: Session, ino: Ino) -> Option<u64> {
+    pub fn number_of_holder(&self, session: SessionId, ino: Ino) -> Option<u64> {
         let table = self.table();
         let holder = table.inodes.get(&ino)?.front().filter(|holder| **holder == session)?;
         table.sessions.get(holder).map(|state| state.number)
@@ -140,7 +140,7 @@ impl<L> Mappings<L> {
 
     /// Gives `session` the mapping, or makes it wait for it. Whether it has it now, the number of the session, and the
     /// holder's listener if that must hear of it.
-    pub fn take(&self, session: Session, ino: Ino) -> Result<(bool, u64, Option<Told<L>>), TooMany> {
+    pub fn take(&self, session: SessionId, ino: Ino) -> Result<(bool, u64, Option<Delivery<L>>), TooMany> {
         self.is_used.store(true, Ordering::Release);
         let mut table = self.table();
         let state = table.state(session);
@@ -155,7 +155,7 @@ impl<L> Mappings<L> {
     }
 
     /// `session` neither has the mapping nor waits for it any more. Waits for its writes under [`Self::pin`].
-    pub fn give(&self, session: Session, ino: Ino) -> Vec<Told<L>> {
+    pub fn give(&self, session: SessionId, ino: Ino) -> Vec<Delivery<L>> {
         let _fence = self.fence(ino).write().unwrap_or_else(PoisonError::into_inner);
         let mut table = self.table();
         let told = table.leave(session, ino);
@@ -165,20 +165,20 @@ impl<L> Mappings<L> {
 
     /// `listener` is told of the first change of the session's mappings after version `seen`, or at `until`. Gives who is
     /// to be told now: the listener itself, or the one before it.
-    pub fn listen(&self, session: Session, seen: u64, until: Nanos, listener: L) -> Option<Told<L>> {
+    pub fn listen(&self, session: SessionId, seen: u64, until: Nanos, listener: L) -> Option<Delivery<L>> {
         self.is_used.store(true, Ordering::Release);
         let mut table = self.table();
         let state = table.state(session);
         if state.version != seen {
             let events = Some(table.events(session));
             table.forget_if_empty(session);
-            return Some(Told { listener, events });
+            return Some(Delivery { listener, events });
         }
-        state.listener.replace((listener, until)).map(|(listener, _)| Told { listener, events: None })
+        state.listener.replace((listener, until)).map(|(listener, _)| Delivery { listener, events: None })
     }
 
     /// The session has ended, and has nothing any more. Waits for every write under [`Self::pin`].
-    pub fn end(&self, session: Session) -> Vec<Told<L>> {
+    pub fn end(&self, session: SessionId) -> Vec<Delivery<L>> {
         if !self.is_used.load(Ordering::Acquire) {
             return Vec::new();
         }
@@ -193,15 +193,15 @@ impl<L> Mappings<L> {
     }
 
     /// Listeners whose time has come.
-    pub fn due(&self, now: Nanos) -> Vec<Told<L>> {
+    pub fn due(&self, now: Nanos) -> Vec<Delivery<L>> {
         if !self.is_used.load(Ordering::Acquire) {
             return Vec::new();
         }
         let mut table = self.table();
         let is_due = |state: &State<L>| state.listener.as_ref().is_some_and(|(_, until)| *until <= now);
-        let due: Vec<Session> =
+        let due: Vec<SessionId> =
             table.sessions.iter().filter(|(_, state)| is_due(state)).map(|(session, _)| *session).collect();
-        let answer = |session: Session| {
+        let answer = |session: SessionId| {
             let told = table.answer(session);
             table.forget_if_empty(session);
             told
@@ -211,7 +211,7 @@ impl<L> Mappings<L> {
 }
 
 impl<L> Table<L> {
-    fn state(&mut self, session: Session) -> &mut State<L> {
+    fn state(&mut self, session: SessionId) -> &mut State<L> {
         let last = &mut self.last;
         self.sessions.entry(session).or_insert_with(|| {
             *last += 1;
@@ -219,14 +219,14 @@ impl<L> Table<L> {
         })
     }
 
-    fn forget_if_empty(&mut self, session: Session) {
+    fn forget_if_empty(&mut self, session: SessionId) {
         if self.sessions.get(&session).is_some_and(|state| state.inodes.is_empty() && state.listener.is_none()) {
             self.sessions.remove(&session);
         }
     }
 
     /// Whether one more session may have `ino` or wait for it. Those who wait are as many as the sessions at most.
-    fn has_room(&self, session: Session, ino: Ino) -> bool {
+    fn has_room(&self, session: SessionId, ino: Ino) -> bool {
         let of_session = self.sessions.get(&session).map_or(0, |state| state.inodes.len());
         let of_user = self.users.get(&session.0).copied().unwrap_or_default();
         of_session < MAPPINGS_PER_SESSION_MAX
@@ -235,10 +235,10 @@ impl<L> Table<L> {
     }
 
     /// The last in the queue for `ino`; its holder hears of the first who waits only.
-    fn join(&mut self, session: Session, ino: Ino) -> Option<Told<L>> {
+    fn join(&mut self, session: SessionId, ino: Ino) -> Option<Delivery<L>> {
         self.state(session).inodes.insert(ino);
         *self.users.entry(session.0).or_default() += 1;
-        // Mostly nobody waits.
+        // In most cases no other session waits.
         let queue = self.inodes.entry(ino).or_insert_with(|| VecDeque::with_capacity(1));
         queue.push_back(session);
         let holder = queue.front().copied().filter(|_| queue.len() == 2)?;
@@ -247,7 +247,7 @@ impl<L> Table<L> {
     }
 
     /// Out of the queue for `ino`: who is to hear of it.
-    fn leave(&mut self, session: Session, ino: Ino) -> Vec<Told<L>> {
+    fn leave(&mut self, session: SessionId, ino: Ino) -> Vec<Delivery<L>> {
         if let Some(state) = self.sessions.get_mut(&session) {
             state.inodes.remove(&ino);
         }
@@ -277,25 +277,25 @@ impl<L> Table<L> {
 
     /// Nobody wants `ino` of `holder` any more. If there was no room for all that is wanted in what it was told, there is
     /// for one more now.
-    fn want_no_more(&mut self, holder: Session, ino: Ino) -> Option<Told<L>> {
+    fn want_no_more(&mut self, holder: SessionId, ino: Ino) -> Option<Delivery<L>> {
         let wanted = &mut self.sessions.get_mut(&holder)?.wanted;
         let is_event = wanted.remove(&ino) && wanted.len() >= WANTED_MAX;
         if is_event { self.tell(holder) } else { None }
     }
 
     /// The mappings of `session` have changed; gives its listener, if it has one.
-    fn tell(&mut self, session: Session) -> Option<Told<L>> {
+    fn tell(&mut self, session: SessionId) -> Option<Delivery<L>> {
         self.last += 1;
         self.sessions.get_mut(&session)?.version = self.last;
         self.answer(session)
     }
 
-    fn answer(&mut self, session: Session) -> Option<Told<L>> {
+    fn answer(&mut self, session: SessionId) -> Option<Delivery<L>> {
         let (listener, _) = self.sessions.get_mut(&session)?.listener.take()?;
-        Some(Told { listener, events: Some(self.events(session)) })
+        Some(Delivery { listener, events: Some(self.events(session)) })
     }
 
-    fn events(&self, session: Session) -> LeaseEvents {
+    fn events(&self, session: SessionId) -> LeaseEvents {
         let Some(state) = self.sessions.get(&session) else { return LeaseEvents::default() };
         let wanted = state.wanted.iter().take(WANTED_MAX).copied().collect();
         LeaseEvents { session: state.number, version: state.version, wanted }
@@ -307,27 +307,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const A: Session = (0, 1);
-    const B: Session = (0, 2);
-    const C: Session = (7, 1);
+    const A: SessionId = (0, 1);
+    const B: SessionId = (0, 2);
+    const C: SessionId = (7, 1);
     const FILE: Ino = Ino(9);
     const SOON: Nanos = Nanos::from_secs(1);
 
-    fn take(mappings: &Mappings<&'static str>, session: Session, ino: Ino) -> (bool, Vec<(&'static str, Vec<Ino>)>) {
+    fn take(mappings: &Mappings<&'static str>, session: SessionId, ino: Ino) -> (bool, Vec<(&'static str, Vec<Ino>)>) {
         let (is_held, _, told) = mappings.take(session, ino).unwrap();
         (is_held, told.into_iter().map(heard).collect())
     }
 
-    fn give(mappings: &Mappings<&'static str>, session: Session, ino: Ino) -> Vec<(&'static str, Vec<Ino>)> {
+    fn give(mappings: &Mappings<&'static str>, session: SessionId, ino: Ino) -> Vec<(&'static str, Vec<Ino>)> {
         mappings.give(session, ino).into_iter().map(heard).collect()
     }
 
-    fn heard(told: Told<&'static str>) -> (&'static str, Vec<Ino>) {
+    fn heard(told: Delivery<&'static str>) -> (&'static str, Vec<Ino>) {
         (told.listener, told.events.unwrap().wanted)
     }
 
     /// Listens for the next change.
-    fn listen(mappings: &Mappings<&'static str>, session: Session, name: &'static str) {
+    fn listen(mappings: &Mappings<&'static str>, session: SessionId, name: &'static str) {
         let version = mappings.table().state(session).version;
         assert_eq!(mappings.listen(session, version, SOON, name), None);
     }
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!((events.session, events.wanted), (101, vec![FILE]));
         assert_eq!(mappings.listen(A, events.version, SOON, "first"), None);
         let told = mappings.listen(A, events.version, SOON, "second");
-        assert_eq!(told, Some(Told { listener: "first", events: None }));
+        assert_eq!(told, Some(Delivery { listener: "first", events: None }));
         assert_eq!(mappings.due(Nanos(SOON.0 - 1)), []);
         assert_eq!(mappings.due(SOON).into_iter().map(heard).collect::<Vec<_>>(), [("second", vec![FILE])]);
         assert_eq!(mappings.due(SOON), []);
@@ -521,7 +521,7 @@ mod tests {
                         told[who as usize] = Default::default();
                     }
                 }
-                let mut hear = |told_now: Told<u64>| {
+                let mut hear = |told_now: Delivery<u64>| {
                     if let Some(events) = told_now.events {
                         told[told_now.listener as usize] = (events.version, events.wanted);
                     }
@@ -529,7 +529,7 @@ mod tests {
                 answered.into_iter().for_each(&mut hear);
                 for who in 0..3 {
                     let version = told[who as usize].0;
-                    mappings.listen((0, who), version, SOON, who).into_iter().for_each(&mut |told_now: Told<u64>| {
+                    mappings.listen((0, who), version, SOON, who).into_iter().for_each(&mut |told_now: Delivery<u64>| {
                         if let Some(events) = told_now.events {
                             told[who as usize] = (events.version, events.wanted);
                         }

@@ -6,14 +6,14 @@ use crate::cluster::{Cluster, Reload};
 use crate::core::Core;
 use crate::histories;
 use crate::identity::Peer;
-use crate::rates;
 use crate::status::{self, About};
 use crate::target::Policy;
 use isonomia_controller::Plan;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup;
-use isonomia_units::{BadPlacement, Nanos, Placement};
+use isonomia_store::{Caller, StoreError};
+use isonomia_units::{BadPlacement, Ino, Nanos, Placement};
 use std::sync::PoisonError;
 
 /// Jobs in one frame of a status: some 100 KiB.
@@ -46,13 +46,18 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
         }
         ControlRequest::SetShadow { policy } => {
             let spec = policy.map(|text| text.parse::<PolicySpec>().map_err(|error| error.to_string())).transpose();
-            let set = spec.and_then(|spec| core.shadowing.set(core, spec));
+            let set = spec.and_then(|spec| {
+                let is_in_cluster = core.cluster.get().is_some();
+                core.shadowing.set(spec, &core.policy, &core.jobs, (&core.targets, &core.prefixes), is_in_cluster)
+            });
             frame(&set.map_or_else(ControlReply::Error, |()| ControlReply::Done))
         }
         ControlRequest::Record { to } => {
             let done = match to {
-                Some((path, for_ns)) => core.recording.begin(core, &path, Nanos(for_ns)),
-                None => core.recording.end(core),
+                Some((path, for_ns)) => {
+                    core.recording.begin((&path, Nanos(for_ns)), &core.policy, |policy| follow(core, policy))
+                }
+                None => core.recording.end(&core.policy, |policy| follow(core, policy)),
             };
             frame(&done.map_or_else(ControlReply::Error, |()| ControlReply::Done))
         }
@@ -100,7 +105,7 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
         ControlRequest::Applications if !is_operator(peer) => frame(&ControlReply::Error(
             "only the server's user and root may see what is known of applications".to_owned(),
         )),
-        ControlRequest::Applications => frame(&ControlReply::Applications(histories::known(core))),
+        ControlRequest::Applications => frame(&ControlReply::Applications(histories::known(&core.targets))),
         ControlRequest::Members => frame(&match core.cluster.get() {
             Some(cluster) => ControlReply::Members(cluster.members()),
             None => ControlReply::Error("this server is in no cluster".to_owned()),
@@ -146,7 +151,7 @@ fn set_policy(
     let spec: PolicySpec = spec.parse().map_err(|e: isonomia_policy::ParsePolicyError| e.to_string())?;
     let draw: Option<Draw> =
         draw.map(str::parse).transpose().map_err(|e: isonomia_policy::ParseDrawError| e.to_string())?;
-    let found = rates::warnings(core, &spec);
+    let found = warnings(core, &spec);
     let mut reply = match core.cluster.get() {
         None => {
             check_alone(&spec)?;
@@ -155,13 +160,36 @@ fn set_policy(
         Some(_) if !is_instead_of(&core.policy.lock().unwrap_or_else(PoisonError::into_inner), instead_of) => {
             Err(CHANGED.to_owned())
         }
-        Some(cluster) if only_here => Ok(cluster.standing.deviate(core, spec, draw)),
+        Some(cluster) if only_here => Ok(cluster.standing.deviate(|| apply(core, spec, draw))),
         Some(cluster) => cluster.set_policy(core, &spec, draw),
     };
     if let Ok(ControlReply::Policy { warnings, .. }) = &mut reply {
         *warnings = found;
     }
     reply
+}
+
+/// What is strange about the rules of a policy, as far as this server can tell.
+fn warnings(core: &Core, spec: &PolicySpec) -> Vec<String> {
+    let Some(rates) = spec.rates() else { return Vec::new() };
+    let mut warnings: Vec<String> = rates.reached().err().iter().map(ToString::to_string).collect();
+    for rule in &rates.rules {
+        let Some(path) = &rule.scope.path else { continue };
+        let is_deep = path.matches('/').count() > 1;
+        if core.cluster.get().is_some() && is_deep {
+            warnings.push(format!(
+                "rule {}: {path} is deeper than a volume: of files that are spread over several servers, only what their \
+                 volume's server has is known to lie there",
+                rule.label()
+            ));
+        }
+        let caller = Caller::ROOT;
+        let found = core.store.access(&caller, Ino::ROOT, &path.as_bytes()[1..], 0);
+        if matches!(found, Err(StoreError::NotFound | StoreError::NotDirectory)) {
+            warnings.push(format!("rule {} selects nothing at present: there is no directory {path}", rule.label()));
+        }
+    }
+    warnings
 }
 
 /// Of a server alone.
@@ -230,13 +258,13 @@ fn apply_instead(
 /// Has arbiters made anew, by `policy`, which is held until that is done.
 pub fn follow(core: &Core, policy: &Policy) {
     // First, so that what comes from now on is judged for the new rules.
-    core.shadowing.name_prefixes(core, &policy.spec);
+    core.shadowing.name_prefixes(&core.targets, &core.prefixes, &policy.spec);
     let (now, jobs) = (clock::now(), core.jobs.all());
     let jobs: Vec<_> = jobs.iter().map(|job| (job.id, job.info())).collect();
     for target in &core.targets {
         target.set_policy(now, policy, &jobs).into_iter().for_each(|chunk| core.write_past_arbiter(target, chunk));
     }
-    core.rates.begin(core);
+    core.rates.begin(&core.targets);
     if let Some(cluster) = core.cluster.get() {
         cluster.port.arbiters_are_new();
     }

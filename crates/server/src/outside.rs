@@ -43,7 +43,7 @@ pub struct Outside {
     write: Option<Rate>,
     known: Mutex<Known>,
     /// Groups have come since limits were set.
-    has_news: AtomicBool,
+    has_changed: AtomicBool,
     /// The part of the device that each has.
     parts: Mutex<BTreeMap<Proven, f64>>,
     limits: Mutex<Limits>,
@@ -148,7 +148,7 @@ impl Outside {
             read: config.read,
             write: config.write,
             known: Mutex::default(),
-            has_news: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
             parts: Mutex::default(),
             limits: Mutex::new(limits),
             complaint: Mutex::default(),
@@ -184,7 +184,7 @@ impl Outside {
         let groups = groups.into_iter().map(|group| Group { dir: group.dir.into(), layout: layout(group.is_unified) });
         let count = of_job.len();
         of_job.extend(groups.take(GROUPS_PER_JOB_MAX.saturating_sub(count)));
-        self.has_news.fetch_or(of_job.len() > count, Ordering::Relaxed);
+        self.has_changed.fetch_or(of_job.len() > count, Ordering::Relaxed);
     }
 
     /// Each of these jobs has this part of the device (0 to 1), the others as much as they like. Jobs that are within one proof
@@ -202,7 +202,7 @@ impl Outside {
 
     /// Limits groups that have come since the parts were told.
     pub fn refresh(&self) {
-        if self.has_news.swap(false, Ordering::Relaxed) {
+        if self.has_changed.swap(false, Ordering::Relaxed) {
             // Who comes in must not wait for the kernel, so the lock is not kept.
             let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
             self.set(&parts);

@@ -2,12 +2,14 @@
 //! [`crate::read_ahead`].
 
 use crate::clock;
+use crate::connection::Pending;
 use crate::core::Core;
 use crate::engine::Task;
 use crate::pages::PagesOf;
 use crate::prices::Prices;
 use crate::read_ahead::{self, Piece, ReadAhead, Seen};
-use crate::target::{Pending, Target, Work};
+use crate::requests::Work;
+use crate::target::Target;
 use crate::write_back::{Chunk, Released, WriteBack, Wrote};
 use isonomia_policy::{Access, RequestId, ServedBy};
 use isonomia_proto::request::{Op, ReplyHeader, flag};
@@ -62,8 +64,7 @@ impl Core {
 
     /// Writes back what no job can be asked to pay for: its job is not known any more, or the queue is full.
     pub fn write_past_arbiter(&self, target: &Target, chunk: Chunk) {
-        if let Err(Task::WriteBack(chunk, _)) =
-            target.engine.submit(self, target.index, Task::WriteBack(Box::new(chunk), None))
+        if let Err(Task::WriteBack(chunk, _)) = self.submit(target, Task::WriteBack(Box::new(chunk), None))
             && let Some(pages) = &target.write_back
         {
             // The host writes it at its own pace.
@@ -186,7 +187,7 @@ impl Core {
         match ahead {
             Some((range, read_ahead::Manner::AtOnce)) => {
                 // Without a thread to be had the reader waits for the device, as he would anyway.
-                let _ = target.engine.submit(self, target.index, Task::ReadAhead(of, range));
+                let _ = self.submit(target, Task::ReadAhead(of, range));
             }
             Some((range, read_ahead::Manner::InPieces(piece_bytes))) => {
                 let piece = |start: u64| {

@@ -44,7 +44,7 @@ pub struct Pending {
     pub origin: Origin,
     /// On TCP, what this server said.
     pub tcp: Option<Tcp>,
-    /// What has come of its first word.
+    /// What has come of its first frame.
     pub heard: Vec<u8>,
     /// What it said, if somebody has yet to vouch for it.
     pub opening: Option<Box<Opening>>,
@@ -166,7 +166,7 @@ pub enum TurnedAway {
     /// What came is no set-up frame of this version.
     #[error(transparent)]
     Frame(#[from] BadFrame),
-    /// What it says of itself cannot be, or is not for it to say.
+    /// What it says of itself is impossible, or it may not say so.
     #[error(transparent)]
     Identity(#[from] Inadmissible),
     /// Its user has as much as he may.

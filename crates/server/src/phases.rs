@@ -5,11 +5,11 @@
 //! where programs say that a phase begins and ends, and wakes a worker when somebody else has the targets.
 
 use crate::clock;
-use crate::cluster::Cluster;
 use crate::connection::Connection;
-use crate::core::Core;
+use crate::intake::Bell;
 use crate::jobs::Job;
 use crate::scrub;
+use crate::target::Target;
 use isonomia_planning::io_node::{AppState, Declared, Standing};
 use isonomia_policy::{PolicySpec, Scheme, SharedIoNode, application_of};
 use isonomia_proto::control::{ExclusiveJobStatus, ExclusiveStatus};
@@ -80,17 +80,17 @@ impl Phases {
     }
 
     /// Wakes a worker if somebody else has the targets than when this was last called.
-    pub fn look(&self, core: &Core) {
+    pub fn look(&self, bell: &Bell) {
         let Some(node) = self.node() else { return };
-        let (turns, has_news) = {
+        let (turns, has_changed) = {
             let mut node = node.lock();
             node.settle(clock::now());
-            (node.turns(), node.has_news())
+            (node.turns(), node.has_changed())
         };
         if self.turns.swap(turns, Ordering::AcqRel) != turns {
-            core.ring();
+            bell.ring();
         }
-        if has_news {
+        if has_changed {
             self.publish();
         }
     }
@@ -110,7 +110,12 @@ impl Phases {
     ///
     /// # Errors
     /// The request says neither, or both.
-    pub fn hear(&self, core: &Core, connection: &Connection, header: &RequestHeader) -> Result<bool, Errno> {
+    pub fn hear(
+        &self,
+        (bell, targets): (&Bell, &[Target]),
+        connection: &Connection,
+        header: &RequestHeader,
+    ) -> Result<bool, Errno> {
         let call = PhaseCall::read(header).ok_or(Errno::INVAL)?;
         let Some(node) = self.node() else { return Ok(false) };
         let (now, session) = (clock::now(), connection.session.number);
@@ -120,18 +125,18 @@ impl Phases {
             let Some(app) = node.id_of(&application) else { return Ok(true) };
             match call {
                 PhaseCall::Begin { bytes, remaining } => {
-                    let io = (bytes > 0).then(|| time_of(core, bytes));
+                    let io = (bytes > 0).then(|| time_of(targets, bytes));
                     node.begin(now, app, session, Declared { io, remaining });
                 }
                 PhaseCall::End => node.end(now, app, session),
             }
         }
-        self.look(core);
+        self.look(bell);
         Ok(true)
     }
 
     /// A connection of a job was closed; with the last one nobody goes on with its phase.
-    pub fn leave(&self, core: &Core, job: &Job) {
+    pub fn leave(&self, bell: &Bell, job: &Job) {
         let Some(node) = self.node() else { return };
         if job.connections() == 0 {
             let mut node = node.lock();
@@ -139,18 +144,18 @@ impl Phases {
                 node.leave(clock::now(), app);
             }
         }
-        self.look(core);
+        self.look(bell);
     }
 
     /// A session has ended.
-    pub fn forget_session(&self, core: &Core, session: u64) {
+    pub fn forget_session(&self, bell: &Bell, session: u64) {
         let Some(node) = self.node() else { return };
         node.lock().forget_session(clock::now(), session);
-        self.look(core);
+        self.look(bell);
     }
 
-    /// State for operators.
-    pub fn status(&self, core: &Core) -> Option<ExclusiveStatus> {
+    /// State for operators, who are told which server decides for all.
+    pub fn status(&self, coordinator: Option<String>) -> Option<ExclusiveStatus> {
         let node = self.node()?;
         let now = clock::now();
         let mut node = node.lock();
@@ -162,7 +167,7 @@ impl Phases {
             lease_ns: rules.lease.0,
             gap_ns: rules.gap.0,
             is_open: node.is_open(),
-            coordinator: core.cluster.get().and_then(Cluster::coordinator_name),
+            coordinator,
             holder: node.holder().map(|name| shown(name)),
             waiting: waiting as u64,
             ended_by_gap_total: endings.gap,
@@ -210,10 +215,10 @@ fn shown(application: &str) -> String {
 }
 
 /// How long so many bytes take that are spread over all data targets evenly.
-fn time_of(core: &Core, bytes: u64) -> Nanos {
-    let targets = core.targets.iter().filter(|target| !target.is_metadata());
-    let part = bytes.div_ceil(core.data_targets().max(1) as u64);
-    targets.map(|target| target.time_for(Bytes(part))).max().unwrap_or(Nanos::ZERO)
+fn time_of(targets: &[Target], bytes: u64) -> Nanos {
+    let data = || targets.iter().filter(|target| !target.is_metadata());
+    let part = bytes.div_ceil(data().count().max(1) as u64);
+    data().map(|target| target.time_for(Bytes(part))).max().unwrap_or(Nanos::ZERO)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Places for connections that are not served yet, or are only talked with: so many for each kind of peer, and of those
-//! so many for each origin, that nobody can take the places of others.
+//! Places for connections that are not served yet, or that only ask operators' questions. Each kind of peer has a number of them,
+//! and each origin a part of that, so that nobody can take the places of others.
 //!
 //! Whoever comes gets a place. If that is one too many, the longest unused place is taken away: of the same origin if it
 //! has more than its share, else of the origin that has the most, and of those that have as many, the longest unused of
-//! all. So a flood throws out its own connections, and one from ever new origins those that have been there for longest:
-//! whoever is quicker than a whole pool of them gets in.
+//! all. So a flood of connections from one origin displaces its own. A flood from ever new origins displaces those that have been
+//! there for longest: a client still gets in if it says hello before as many others have come as there are places.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};

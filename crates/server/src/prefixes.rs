@@ -16,8 +16,8 @@
 //! names that by which it was found, made or renamed last. A request that waits while rules change is judged by what was found out for the rules
 //! before.
 
-use crate::core::Core;
 use isonomia_policy::is_below;
+use isonomia_store::Store;
 use isonomia_units::Ino;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -63,16 +63,16 @@ impl Prefixes {
     }
 
     /// Finds out where a file lies that was just opened, when its directory is in memory; it may have been found by another name before.
-    pub fn note_opened(&self, core: &Core, ino: Ino) {
+    pub fn note_opened(&self, store: &Store, ino: Ino) {
         if self.are_named.load(Ordering::Acquire) {
             self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino.0);
-            self.below(core, ino, Vec::new);
+            self.below(store, ino, Vec::new);
         }
     }
 
     /// The directories that a request for `path`, from `ino` on, is about: the bits of each, as in [`isonomia_policy::Nature::below`]. `path` is
     /// asked for only if there are any; it is empty for one that is about `ino` itself.
-    pub fn below(&self, core: &Core, ino: Ino, path: impl FnOnce() -> Vec<u8>) -> u64 {
+    pub fn below(&self, store: &Store, ino: Ino, path: impl FnOnce() -> Vec<u8>) -> u64 {
         if !self.are_named.load(Ordering::Acquire) {
             return 0;
         }
@@ -87,7 +87,7 @@ impl Prefixes {
             return below;
         }
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let found = found(core, ino);
+        let found = found(store, ino);
         if let (Some((_, below)), None | Some(Found { is_all: false, .. })) = (before, &found) {
             return below;
         }
@@ -116,11 +116,11 @@ struct Found {
     is_all: bool,
 }
 
-fn found(core: &Core, ino: Ino) -> Option<Found> {
-    if let Some(path) = core.store.path_in_memory(ino) {
+fn found(store: &Store, ino: Ino) -> Option<Found> {
+    if let Some(path) = store.path_in_memory(ino) {
         return Some(Found { path: String::from_utf8_lossy(&path).into_owned(), is_all: true });
     }
-    let volumes = core.store.whereabouts()?;
+    let volumes = store.whereabouts()?;
     let (name, volume) = volumes.names.iter().find(|(_, volume)| **volume == ino.volume())?;
     let is_elsewhere = volumes.servers.get(volume).is_some_and(|server| *server != volumes.own);
     Some(Found { path: format!("/{}", String::from_utf8_lossy(name)), is_all: is_elsewhere })

@@ -6,7 +6,7 @@
 //! that may wait for the device. What is in memory costs what serving it costs the server, and a request of which nobody
 //! knows yet is charged for the part of its job's latest ones that went to the device.
 
-use crate::{StartError, TargetConfig};
+use crate::config::TargetConfig;
 use isonomia_policy::device::profile::{DeviceProfile, PROFILE_NAME};
 use isonomia_policy::{Access, CostLearner, CostModel, Worth};
 use isonomia_proto::control::CostStatus;
@@ -125,9 +125,12 @@ impl Prices {
 }
 
 /// What was measured of the device of `target`, whose objects lie in `dir`, if anything was.
-pub fn read_profile(target: &TargetConfig, dir: &Path) -> Result<Option<DeviceProfile>, StartError> {
+///
+/// # Errors
+/// With the reason why that cannot be read.
+pub fn read_profile(target: &TargetConfig, dir: &Path) -> Result<Option<DeviceProfile>, String> {
     let path = target.profile.clone().unwrap_or_else(|| dir.join(PROFILE_NAME));
-    let fail = |error: &dyn Display| StartError::Config(format!("the device's profile {}: {error}", path.display()));
+    let fail = |error: &dyn Display| format!("the device's profile {}: {error}", path.display());
     match std::fs::read_to_string(&path) {
         Ok(text) => toml::from_str(&text).map(Some).map_err(|error| fail(&error)),
         // What is wrong with the directory itself is told by who enters it.

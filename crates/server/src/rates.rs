@@ -3,10 +3,11 @@
 //! [`isonomia_policy::exchange::rates`] says how a rate is divided. Here are what other servers told of it, and the time: the keeper
 //! divides ten times a second, in a cluster whose servers tell each other of their jobs the exchange does so, as often as they do.
 
-use crate::core::Core;
-use crate::target::Target;
+use crate::intake::Bell;
+use crate::jobs::{Job, Jobs};
+use crate::target::{Policy, Target};
 use isonomia_policy::exchange::rates::{Divider, Parts, RateReport, Table, fingerprint};
-use isonomia_policy::{PolicySpec, RateRule, Scope};
+use isonomia_policy::{RateRule, Scope};
 use isonomia_proto::control::{HeldJob, RateStatus};
 use isonomia_units::{JobId, Nanos, ServerId};
 use std::collections::BTreeMap;
@@ -38,16 +39,16 @@ impl Rates {
     }
 
     /// The server is one of so many, which tell each other of their jobs every `interval`, if they do.
-    pub fn be_one_of(&self, core: &Core, servers: usize, interval: Option<Nanos>) {
+    pub fn be_one_of(&self, targets: &[Target], servers: usize, interval: Option<Nanos>) {
         let mut own = self.lock();
         self.is_exchanged.store(interval.is_some(), Ordering::Release);
-        *own = divider(servers, interval, &core.targets);
-        give(core, &own.begin());
+        *own = divider(servers, interval, targets);
+        give(targets, &own.begin());
     }
 
     /// The arbiters were made anew, and have equal parts until more is known.
-    pub fn begin(&self, core: &Core) {
-        give(core, &self.lock().begin());
+    pub fn begin(&self, targets: &[Target]) {
+        give(targets, &self.lock().begin());
     }
 
     /// Keeps what another server told.
@@ -56,39 +57,39 @@ impl Rates {
     }
 
     /// As [`Self::divide`], unless the exchange does it.
-    pub fn divide_alone(&self, core: &Core, now: Nanos) {
+    pub fn divide_alone(&self, policy: &Mutex<Policy>, targets: &[Target], bell: &Bell, now: Nanos) {
         if !self.is_exchanged.load(Ordering::Acquire) {
-            self.divide(core, now);
+            self.divide(policy, targets, bell, now);
         }
     }
 
     /// Divides anew. Gives what the other servers are to be told; nothing under a policy without rates.
-    pub fn divide(&self, core: &Core, now: Nanos) -> Option<Table> {
+    pub fn divide(&self, policy: &Mutex<Policy>, targets: &[Target], bell: &Bell, now: Nanos) -> Option<Table> {
         // Held to the end: what is found out is about these rules.
-        let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = policy.spec.rates()?;
         let mut divider = self.lock();
-        let reports: Vec<_> = core.targets.iter().map(|target| target.rates(now)).collect();
+        let reports: Vec<_> = targets.iter().map(|target| target.rates(now)).collect();
         let (table, parts) = divider.divide(now, (fingerprint(&policy.spec.to_string()), rules), &reports);
-        give(core, &parts);
+        give(targets, &parts);
         // Whose turn it is may come sooner than whoever sleeps until then believes.
-        core.ring();
+        bell.ring();
         Some(table)
     }
 
     /// Who is served how much by which rule, and who was held.
-    pub fn status(&self, core: &Core, now: Nanos) -> Vec<RateStatus> {
-        let spec = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
+    pub fn status(&self, policy: &Mutex<Policy>, jobs: &Jobs, targets: &[Target], now: Nanos) -> Vec<RateStatus> {
+        let spec = policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
         let Some(rates) = spec.rates() else { return Vec::new() };
         let mut classes: BTreeMap<(usize, Arc<str>), RateStatus> = BTreeMap::new();
-        let names = names(core);
+        let names = names(jobs);
         let reports = |target: &Target| {
             // Of a rate in bytes the metadata service has a part that nobody uses.
             let is_counted = |report: &RateReport| report.amount.counts_metadata();
             let is_metadata = target.is_metadata();
             target.rates(now).into_iter().filter(move |report| !is_metadata || is_counted(report)).collect::<Vec<_>>()
         };
-        for report in core.targets.iter().flat_map(reports) {
+        for report in targets.iter().flat_map(reports) {
             let Some(rule) = rates.rules.get(report.rule) else { continue };
             let status = classes.entry((report.rule, report.class.clone())).or_insert_with(|| begun(rule, &report));
             add(status, &report, &names);
@@ -108,17 +109,17 @@ fn divider(servers: usize, interval: Option<Nanos>, targets: &[Target]) -> Divid
     Divider::new(servers, interval, targets.iter().map(Target::is_metadata).collect())
 }
 
-fn give(core: &Core, parts: &[Parts]) {
+fn give(targets: &[Target], parts: &[Parts]) {
     let now = crate::clock::now();
-    core.targets.iter().zip(parts).for_each(|(target, parts)| target.set_rate_parts(now, parts));
+    targets.iter().zip(parts).for_each(|(target, parts)| target.set_rate_parts(now, parts));
 }
 
-fn names(core: &Core) -> BTreeMap<JobId, (String, String)> {
-    let of = |job: Arc<crate::jobs::Job>| {
+fn names(jobs: &Jobs) -> BTreeMap<JobId, (String, String)> {
+    let of = |job: Arc<Job>| {
         let info = job.info();
         (job.id, (info.name.to_string(), info.user.to_string()))
     };
-    core.jobs.all().into_iter().map(of).collect()
+    jobs.all().into_iter().map(of).collect()
 }
 
 /// Whom a class of a rule is of.
@@ -154,27 +155,4 @@ fn add(status: &mut RateStatus, report: &RateReport, names: &BTreeMap<JobId, (St
     }
     status.jobs.sort_by_key(|job| std::cmp::Reverse(job.held_ns_total));
     status.jobs.truncate(STATUS_JOBS_MAX);
-}
-
-/// What is strange about the rules of a policy, as far as this server can tell.
-pub fn warnings(core: &Core, spec: &PolicySpec) -> Vec<String> {
-    let Some(rates) = spec.rates() else { return Vec::new() };
-    let mut warnings: Vec<String> = rates.reached().err().iter().map(ToString::to_string).collect();
-    for rule in &rates.rules {
-        let Some(path) = &rule.scope.path else { continue };
-        let is_deep = path.matches('/').count() > 1;
-        if core.cluster.get().is_some() && is_deep {
-            warnings.push(format!(
-                "rule {}: {path} is deeper than a volume: of files that are spread over several servers, only what their \
-                 volume's server has is known to lie there",
-                rule.label()
-            ));
-        }
-        let caller = isonomia_store::Caller::ROOT;
-        let found = core.store.access(&caller, isonomia_units::Ino::ROOT, &path.as_bytes()[1..], 0);
-        if matches!(found, Err(isonomia_store::StoreError::NotFound | isonomia_store::StoreError::NotDirectory)) {
-            warnings.push(format!("rule {} selects nothing at present: there is no directory {path}", rule.label()));
-        }
-    }
-    warnings
 }

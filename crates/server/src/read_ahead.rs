@@ -354,7 +354,7 @@ mod tests {
         let again = |_| ahead.reads(file(3), JobId(1), 999 * PIECE..1_000 * PIECE, true, || Manner::AtOnce).paid_bytes;
         let again_bytes: u64 = (0..1_000).map(again).sum();
         assert!(again_bytes <= PIECE_BYTES_MAX, "{again_bytes}");
-        // What had to wait for the device pays for that.
+        // A read that had to wait for the device is charged for it.
         let ahead = ReadAhead::default();
         let waits = |i| ahead.reads(file(3), JobId(1), i * PIECE..(i + 1) * PIECE, false, || Manner::InPieces(PIECE));
         assert!((0..100).all(|i| waits(i).paid_bytes == 0));

@@ -4,8 +4,8 @@
 //! microseconds a call, so it is for trials; a server that does not record has no part of it. A thread of its own writes, so that
 //! no request waits for the file; where the file is slower than the requests for long, the record ends.
 
-use crate::core::Core;
-use crate::{clock, operator};
+use crate::clock;
+use crate::target::Policy;
 use isonomia_policy::trace::{Call, Entry, Journal};
 use isonomia_units::Nanos;
 use std::fs::File;
@@ -108,11 +108,16 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Decisions are written to `path` from now on, for so long.
+    /// Decisions are written to `path` from now on, for so long: `follow` has arbiters made anew.
     ///
     /// # Errors
     /// With the reason why they are not.
-    pub fn begin(&self, core: &Core, path: &str, span: Nanos) -> Result<(), String> {
+    pub fn begin(
+        &self,
+        (path, span): (&str, Nanos),
+        policy: &Mutex<Policy>,
+        follow: impl FnOnce(&Policy),
+    ) -> Result<(), String> {
         let file = Path::new(path);
         if !file.is_absolute() {
             return Err(format!("{path:?} is no absolute path"));
@@ -121,7 +126,7 @@ impl Recording {
             return Err(format!("{span} is no time to record for (allowed: up to {RECORD_MAX})"));
         }
         let already = || "decisions are being recorded already".to_owned();
-        if core.policy.lock().unwrap_or_else(PoisonError::into_inner).journal.is_some() {
+        if policy.lock().unwrap_or_else(PoisonError::into_inner).journal.is_some() {
             return Err(already());
         }
         // Not under the policy's lock: who knows what the file system waits for.
@@ -135,12 +140,12 @@ impl Recording {
             ));
         }
         let record = Record::begin(created, WAITING_MAX).map_err(|error| format!("cannot start a thread: {error}"))?;
-        let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
         if policy.journal.is_some() {
             return Err(already());
         }
         policy.journal = Some(record.journal());
-        operator::follow(core, &policy);
+        follow(&policy);
         *self.record.lock().unwrap_or_else(PoisonError::into_inner) = Some((record, clock::now() + span));
         tracing::info!(path, "decisions are recorded");
         Ok(())
@@ -150,12 +155,12 @@ impl Recording {
     ///
     /// # Errors
     /// Nothing is recorded for an operator.
-    pub fn end(&self, core: &Core) -> Result<(), String> {
-        let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn end(&self, policy: &Mutex<Policy>, follow: impl FnOnce(&Policy)) -> Result<(), String> {
+        let mut policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (record, _) = record.ok_or("no decisions are being recorded for an operator")?;
         policy.journal = None;
-        operator::follow(core, &policy);
+        follow(&policy);
         // Nobody waits for the file but who asked for this.
         drop(policy);
         drop(record);
@@ -164,13 +169,13 @@ impl Recording {
     }
 
     /// Ends it if its time is over.
-    pub fn end_if_due(&self, core: &Core, now: Nanos) {
+    pub fn end_if_due(&self, now: Nanos, policy: &Mutex<Policy>, follow: impl FnOnce(&Policy)) {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = record.as_ref().is_some_and(|(_, until)| *until <= now);
         drop(record);
         if is_due {
             // Somebody else may have ended it meanwhile.
-            let _ = self.end(core);
+            let _ = self.end(policy, follow);
         }
     }
 }

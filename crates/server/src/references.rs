@@ -5,9 +5,9 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::locks::{Family, Holder, Lock, Owner};
 use crate::mapping;
-use crate::mappings::Session;
+use crate::mappings::SessionId;
 use crate::refusal::Refusal;
-use crate::sessions::{self, Left, Place, SessionKey};
+use crate::sessions::{self, Left, Reserved, SessionKey};
 use isonomia_store::StoreError;
 use isonomia_units::{Ino, Nanos};
 use std::sync::Arc;
@@ -17,24 +17,25 @@ use std::thread::Thread;
 impl Core {
     /// One connection of the session less; with the last, the session gives up what it holds.
     pub fn leave_session(&self, key: SessionKey) {
-        // Who closes a volume finds what the session has written in its table, or waits for this to be noted.
+        // Whoever freezes a volume must find what the session has written: in the table of sessions, or, because it waits for
+        // this passage to end, where it is put below.
         let _passage = self.store.passage();
         let Some((session, left)) = self.sessions.leave(key) else { return };
         let uid = key.0;
         match left.was_noted {
             true => self.holders.ended(key, session.clone()),
-            // It may listen all the same.
+            // It may have a request for lease events all the same.
             false => self.end_mappings((uid, session.number)),
         }
-        self.phases.forget_session(self, session.number);
+        self.phases.forget_session(&self.bell, session.number);
         let has_next_program = session.hands_over.load(Ordering::Relaxed);
-        let too_many = self.departed.keep(clock::now(), uid, left, has_next_program);
+        let too_many = self.release_queue.keep(clock::now(), uid, left, has_next_program);
         too_many.into_iter().for_each(|left| self.give_back(&left));
         self.caretaker.get().into_iter().for_each(Thread::unpark);
     }
 
     /// Takes all mappings from a session that has ended, and tells those who wait for them.
-    fn end_mappings(&self, session: Session) {
+    fn end_mappings(&self, session: SessionId) {
         self.mappings.end(session).into_iter().for_each(|told| mapping::answer(self, told));
     }
 
@@ -64,10 +65,11 @@ impl Core {
     }
 
     /// Has sessions that have ended give up their locks and mappings, and tells new ones when they may have any. Afterwards it
-    /// is time for [`Self::give_back_departed`]. May wait for the storage.
+    /// is time for [`Self::release_due`]. May wait for the storage.
     pub fn end_holders(&self, now: Nanos) -> Result<(), StoreError> {
         let holds = |session: &sessions::Session, (uid, _): SessionKey| {
-            // Locks of open files go with what the session left, which is not looked through: if there are any, some may be its.
+            // Locks of open files end with the references that the session held. These are not looked through here, so if there
+            // are any such locks, some may be the session's.
             let has_locks = self.locks.are_there_any_of_files() || self.locks.holds(Holder::Session(session.number));
             has_locks || self.mappings.any_of((uid, session.number))
         };
@@ -79,8 +81,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether what is in the way of a lock is had by a process that has gone, as its kernel tells, and is given up when that is noted:
-    /// on a local file system a lock is free when whoever waited for the process's end hears of it.
+    /// Whether the lock in the way belongs to a process whose connections have ended, so that it will be given up when the server
+    /// has noted that. On a local file system such a lock is free as soon as anybody can know of the process's end.
     pub fn is_given_up_soon(&self, ino: Ino, family: Family, wanted: &Lock) -> bool {
         match self.locks.conflict(ino, family, wanted).map(|lock| lock.owner) {
             None => true,
@@ -94,7 +96,7 @@ impl Core {
 
     /// Registers a reference that the store has counted for the session in the `place` that was reserved for it, or gives it
     /// back to the store: the session has ended meanwhile.
-    pub fn add_reference(&self, place: Place<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
+    pub fn add_reference(&self, place: Reserved<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
         let held = place.take(ino, number, self.store.lost_writes(ino));
         if held.is_err() {
             self.store.release(ino)?;
@@ -133,7 +135,7 @@ impl Core {
     }
 
     fn give_back(&self, left: &Left) {
-        // Before it may go from memory.
+        // Before the references are given back: with the last one the inode may leave the memory.
         left.writes.iter().for_each(|ino| self.lost_writer(*ino));
         for ((ino, number), count) in left.references.iter().copied() {
             for _ in 0..count {
@@ -153,9 +155,9 @@ impl Core {
     }
 
     /// Gives back what sessions held that ended long enough before `now`.
-    pub fn give_back_departed(&self, now: Nanos) {
+    pub fn release_due(&self, now: Nanos) {
         let _passage = self.store.passage();
-        self.departed.due(now).iter().for_each(|left| self.give_back(left));
+        self.release_queue.due(now).iter().for_each(|left| self.give_back(left));
     }
 }
 
@@ -231,7 +233,7 @@ mod tests {
 
         /// Whether nothing holds the file: without its name it is gone.
         fn is_free(&self, ino: u64, name: &[u8]) -> bool {
-            self.core.give_back_departed(clock::now());
+            self.core.release_due(clock::now());
             let caller = &isonomia_store::Caller::ROOT;
             self.core.store.unlink(caller, Ino::ROOT, name, clock::wall()).unwrap();
             self.core.store.get_attr(caller, Ino(ino), b"", false).is_err()

@@ -1,8 +1,8 @@
 //! A *segment*: memory that stands for the first part of a file while programs have it mapped.
 //!
 //! It is a file in the host's memory that programs map, and this server reads and writes by calls: never by a mapping,
-//! because programs may change it, and whoever may write to it may cut it, at any moment. What was copied out of it is what
-//! is summed and written. As far as it *reaches*, the segment is the truth about the file, and the objects follow: a write
+//! because at any moment programs may change it, and those that may write to it may cut it. So bytes are copied out of it first,
+//! and the copy is what is summed and written. As far as it *reaches*, the segment is the truth about the file, and the objects follow: a write
 //! goes to both, a read takes the segment's bytes, and [`Segment::write_back`] brings to the objects what programs stored.
 //!
 //! The kernel knows whether anybody has it, and whether to write: the server has one descriptor of its own, for reading, and
@@ -100,7 +100,7 @@ pub enum NotExtended {
 impl Segment {
     /// A segment of `ino` that reaches nowhere, as the file `name` in `dir`, which is counted at `place`.
     pub fn create(dir: Arc<OwnedFd>, name: String, ino: Ino, place: Permit, now: Nanos) -> Result<Self, Errno> {
-        // Another one of this name is of an inode that has gone.
+        // A segment that has this name already is of an inode that was removed.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::fchmod(rustix::fs::openat(&*dir, &*name, flags, PLAIN)?, PLAIN)?;
         let memory = open_for_reading(&dir, &name)?;

@@ -3,26 +3,27 @@
 //! A worker *begins* a request: what does not wait for a device it serves at once, the rest it leaves to the target's
 //! engine ([`crate::engine`]), whose threads may wait. Either *completes* it: accounts for it, and answers.
 
-use crate::charge::{Charged, is_for_data};
 use crate::cluster::Passed;
-use crate::connection::{Connection, Way};
-use crate::core::{Core, REPLY_LEN_MAX};
+use crate::connection::{Arrival, Connection, KEPT_BESIDE, Pending, Stalled, StreamState, Way};
+use crate::core::Core;
 use crate::engine::{Kind, Task};
 use crate::execute::{Outcome, Tried};
 use crate::jobs::Served as Account;
+use crate::operation::{is_for_data, reads_or_writes};
 use crate::prices::Prices;
 use crate::read_ahead::Piece;
+use crate::requests::{Charged, REPLY_LEN_MAX, Served, Work};
 use crate::stalls::SMALL_LEN;
-use crate::stream::{Arrival, Head, KEPT_BESIDE, Moved, Stalled, StreamState};
-use crate::target::{Action, Pending, Served, Target, Work};
+use crate::stream::{Head, Moved};
+use crate::target::{Action, Target};
 use crate::write_back::{Chunk, Paid};
-use crate::{charge, clock, execute, mapping};
+use crate::{clock, execute, mapping};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader};
 use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use zerocopy::IntoBytes;
 
 /// Below this, serving a request takes less time than waking another worker.
@@ -54,8 +55,9 @@ impl Core {
                 Tried::Unknown => target.engine.cannot_tell(),
             }
         }
-        // Who writes to a mapped file waits for whoever reads or writes back all of it; and who is the first to write to one that
-        // rests, for the database: of workers there are few, while one sync of it is enough for any number of files.
+        // Two kinds of writes wait, and workers are too few to do so. A write to a mapped file waits for the lock of its segment
+        // while all of that is read or written back. The first write to a file that rests waits for a sync of the database,
+        // while one sync is enough for any number of files that wait.
         let ino = Ino(work.pending.header.ino);
         let may_wait = kind == Kind::Write && (self.segments.has(ino) || self.store.write_waits(ino));
         if may_wait {
@@ -96,8 +98,8 @@ impl Core {
         self.leave(target, Task::Scrub(finish_at), scratch);
     }
 
-    /// Serves a request that waits for the device, if that is soon and no other worker does the same; else leaves it to the
-    /// target's engine. Two threads that wake each other take as long as a flash drive or a file system on a network does.
+    /// Serves a request that waits for the device if the device is fast and no other worker waits for one; else leaves it to
+    /// the target's engine. Handing it to another thread and back takes as long as a flash drive or a file system on a network.
     fn wait_or_leave(&self, target: &Target, mut work: Box<Work>, scratch: &mut Vec<u8>) {
         let is_soon = self.workers > 1 && target.engine.is_soon(Kind::of(work.pending.op));
         if is_soon && !self.is_worker_waiting.swap(true, Ordering::AcqRel) {
@@ -110,9 +112,22 @@ impl Core {
         }
     }
 
+    /// Has a thread of the target's engine serve a task; gives it back where there is none and none can be started.
+    pub fn submit(&self, target: &Target, task: Task) -> Result<(), Task> {
+        let start = || {
+            let (own, index) = (self.own.clone(), target.index);
+            let name = match index {
+                0 => "metadata io".to_owned(),
+                index => format!("target {} io", index - 1),
+            };
+            std::thread::Builder::new().name(name).spawn(move || run_engine(&own, index)).map(drop)
+        };
+        target.engine.submit(start, task)
+    }
+
     /// Leaves something to the target's engine.
     pub fn leave(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
-        if let Err(task) = target.engine.submit(self, target.index, task) {
+        if let Err(task) = self.submit(target, task) {
             self.take_long(|| self.serve_task(target, task, scratch));
         }
     }
@@ -139,7 +154,7 @@ impl Core {
 
     /// Serves further requests of `target` as long as it has any for a thread that may wait.
     pub fn go_on(&self, target: &Target, scratch: &mut Vec<u8>) {
-        // What was taken from the arbiter before goes first.
+        // Tasks that wait for a thread were taken from the arbiter before, and go first.
         while !self.is_stopping.load(Ordering::Relaxed) && !target.engine.has_waiting() {
             let now = clock::now();
             match target.next_action(now) {
@@ -159,7 +174,7 @@ impl Core {
                 Action::Scrub(finish_at) => self.begin_scrub(target, finish_at, scratch),
                 Action::Scrubbed(scrubbing) => self.scrubbed(target, &scrubbing, now),
                 Action::WaitUntil(_) => {
-                    // A worker finds out until when, and sees to it.
+                    // A worker asks again, learns until when, and wakes up then.
                     return self.ring();
                 }
                 Action::Idle => return,
@@ -167,14 +182,15 @@ impl Core {
         }
     }
 
-    /// Keeps what a stream is in the middle of, unless it was closed meanwhile: then nobody would come to it.
+    /// Keeps what a stream is in the middle of. If the connection was closed meanwhile it is given up, since nobody would go on
+    /// with it.
     fn set_stalled(&self, connection: &Connection, state: &Mutex<StreamState>, stalled: StreamState) {
         let mut guard = lock(state);
         if connection.is_closed() {
             drop(guard);
             self.give_up_stalled(connection.permit.uid(), stalled);
         } else {
-            // Its request has taken what it now holds, and nothing before it gives that back: who closes it waits for the guard.
+            // The request has the memory for what is kept: only who closes the connection gives that back, and waits for `guard`.
             debug_assert!(stalled.kept_bytes() <= SMALL_LEN + KEPT_BESIDE || connection.permit.has_for_stall());
             *guard = stalled;
         }
@@ -189,7 +205,7 @@ impl Core {
         let Pending { op, header, .. } = &work.pending;
         let bytes = u64::from(header.len);
         // What neither reads nor writes is measured in any case, where it is done.
-        let pace = target.engine.pace(Kind::of(*op)).filter(|_| charge::reads_or_writes(*op));
+        let pace = target.engine.pace(Kind::of(*op)).filter(|_| reads_or_writes(*op));
         let Some(pace) = pace else { return self.serve_now(target, work, begun, scratch) };
         self.serve_now(target, work, begun, scratch);
         pace.note(clock::now().since(begun), bytes);
@@ -327,7 +343,7 @@ impl Core {
     /// Accounts for a request that was served by `now` and answers it, or leaves that to the emulated device.
     fn complete(&self, target: &Target, work: Box<Work>, reply: ReplyHeader, payload: Vec<u8>, now: Nanos) {
         let Work { pending, id, finish_at } = &*work;
-        // Not before it was found that the client may read this, and how much there is.
+        // Only now is it known that the client may read this, and how much there was.
         let is_read = pending.op == Op::Read && reply.errno == 0;
         let paid = if is_read { self.look_for_stream(target, now, pending, reply.payload_len) } else { Nanos::ZERO };
         if let Some(at) = finish_at.filter(|at| *at > now) {
@@ -359,7 +375,7 @@ impl Core {
         reply: &ReplyHeader,
     ) -> Charged {
         let served = target.complete(now, pending, id, unpaid);
-        if let Some(prices) = target.prices.as_ref().filter(|_| charge::reads_or_writes(pending.op)) {
+        if let Some(prices) = target.prices.as_ref().filter(|_| reads_or_writes(pending.op)) {
             if pending.op == Op::Read {
                 pending.connection.job.misses.note(pending.is_for_device);
             }
@@ -379,19 +395,19 @@ impl Core {
 
     /// Answers a request whose device is done.
     pub fn answer_served(&self, served: &Served, now: Nanos) {
-        // What was owed is in the account already.
+        // The part that paid a debt is in the account since the debt was made.
         let charged = Charged { service: served.pending.cost.since(served.pending.owed), is_by_time: false };
         self.account_and_answer(&served.pending, &served.reply, &served.payload, charged, now);
     }
 
-    /// Answers a request of which is known what it is charged.
+    /// Answers a request whose charge is known.
     pub fn answer_paid(&self, paid: &Paid, now: Nanos) {
         let Served { pending, reply, payload, .. } = &paid.served;
         self.account_and_answer(pending, reply, payload, paid.charged, now);
     }
 
     fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], charged: Charged, now: Nanos) {
-        self.phases.look(self);
+        self.phases.look(&self.bell);
         let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
         let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
         self.settle(pending, reply, charged);
@@ -418,7 +434,8 @@ impl Core {
         if connection.is_closed() {
             return;
         }
-        // What it would say may be old, and what it did undone: another process may have the directory by now.
+        // Another process may have the directory by now: the reply might say what is not true any more, or acknowledge what that
+        // process does not have.
         if self.store.fence().check().is_err() {
             return self.close(connection, Some(&"the directory is not known to be this server's any more"));
         }
@@ -430,7 +447,7 @@ impl Core {
             Way::Stream(state) => {
                 match connection.send(reply.as_bytes(), payload) {
                     Ok(rest) if rest.is_empty() => {
-                        // Before the next request can begin, which has memory of its own.
+                        // Before the next request can begin, because that takes memory of its own.
                         self.give_back_stall_memory(connection);
                         *lock(state) = StreamState::Head(Head::default());
                     }
@@ -459,6 +476,13 @@ impl Core {
         let payload = small[..reply.payload_len as usize].to_vec();
         self.complete(target, Box::new(Work { pending, id, finish_at }), reply, payload, clock::now());
     }
+}
+
+/// What a thread of the engine of target number `target` does.
+fn run_engine(core: &Weak<Core>, target: usize) {
+    let Some(core) = core.upgrade() else { return };
+    let target = &core.targets[target];
+    target.engine.run(|task, scratch| core.serve_task(target, task, scratch), |scratch| core.go_on(target, scratch));
 }
 
 fn lock(state: &Mutex<StreamState>) -> MutexGuard<'_, StreamState> {

@@ -1,9 +1,9 @@
 //! The table of sessions: client processes, what each of them holds, the limits of that, and its end.
 //!
 //! A session begins with a process's first connection and ends with its last. A request may still be served while that
-//! happens, so whatever is registered for a session may come late: [`Session::reserve`] and [`Place::take`] refuse once the session has ended,
+//! happens, so whatever is registered for a session may come late: [`Session::reserve`] and [`Reserved::take`] refuse once the session has ended,
 //! and its caller undoes what it did. Nothing that a session holds outlives it, but for what it hands over to the program
-//! that its process executes ([`crate::departed`]).
+//! that its process executes ([`crate::release_queue`]).
 //!
 //! References are counted for each session and for each user, over all of the user's sessions. Each takes [`REFERENCE_BYTES`] of
 //! the memory for open files that the user of the session's first connection may have ([`crate::usage`]).
@@ -53,7 +53,7 @@ pub struct Session {
     pub number: u64,
     /// It executes another program, which takes over.
     pub hands_over: AtomicBool,
-    /// It may claim what the session before it had when the server stopped: [`crate::holders`].
+    /// It may claim the locks and mappings that the same process had when the server stopped: [`crate::holders`].
     pub continues: AtomicBool,
     held: Mutex<Held>,
     user: Arc<References>,
@@ -131,8 +131,8 @@ impl Session {
         self.reserve()?.take(ino, number, 0)
     }
 
-    /// Room for one more reference: to be had before anything is changed for whoever may not have it.
-    pub fn reserve(&self) -> Result<Place<'_>, ReferenceError> {
+    /// Reserves room for one more reference. To be called before the operation changes anything, because it may be refused.
+    pub fn reserve(&self) -> Result<Reserved<'_>, ReferenceError> {
         let mut held = self.held();
         if held.has_ended {
             return Err(ReferenceError::Ended);
@@ -147,7 +147,7 @@ impl Session {
             return Err(error);
         }
         held.count += 1;
-        Ok(Place { session: self, is_taken: false })
+        Ok(Reserved { session: self, is_taken: false })
     }
 
     /// One reference less; false if there was none.
@@ -202,8 +202,8 @@ impl Session {
         self.held().writes.contains(&ino)
     }
 
-    /// The session closes a file of which this server knows no reference, as after a start: it writes its objects no more,
-    /// unless it has other references. True if it might have written them.
+    /// The session closes a file to which this server knows of no reference, because it has started since: unless the session
+    /// has other references, it writes the file's objects no more. True if it might have written them until now.
     pub fn forget_writer(&self, ino: Ino) -> bool {
         let mut held = self.held();
         let is_open = held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_some();
@@ -254,12 +254,12 @@ impl Session {
 
 /// Room for one reference of a session's; given back when this is dropped, unless it was taken.
 #[derive(Debug)]
-pub struct Place<'s> {
+pub struct Reserved<'s> {
     session: &'s Session,
     is_taken: bool,
 }
 
-impl Place<'_> {
+impl Reserved<'_> {
     /// One more reference to `ino` as the open file `number`, which the store has counted already: if this fails, as the session
     /// has ended meanwhile, it is to be given back there. Of losses of bytes up to now,
     /// `lost_writes`, the session need not hear if it did not have the file open.
@@ -275,7 +275,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if self.is_taken {
             return;

@@ -5,7 +5,9 @@
 //! sent to nobody (`cluster::trial`).
 
 use crate::clock;
-use crate::core::Core;
+use crate::jobs::Jobs;
+use crate::prefixes::Prefixes;
+use crate::target::{Policy, Target};
 use isonomia_policy::{PREFIXES_MAX, PolicySpec, Scheme, ShadowReport};
 use isonomia_proto::control::{ShadowJob, ShadowStatus};
 use isonomia_units::JobId;
@@ -27,7 +29,14 @@ impl Shadowing {
     /// # Errors
     /// It has exclusive phases, which only the policy that is followed can have; it goes by decisions for a cluster, and there is none; or
     /// its rules and those of the policy that is followed name too many directories.
-    pub fn set(&self, core: &Core, spec: Option<PolicySpec>) -> Result<(), String> {
+    pub fn set(
+        &self,
+        spec: Option<PolicySpec>,
+        policy: &Mutex<Policy>,
+        jobs: &Jobs,
+        (targets, prefixes): (&[Target], &Prefixes),
+        is_in_cluster: bool,
+    ) -> Result<(), String> {
         if let Some(spec) = &spec {
             if matches!(spec.scheme(), Scheme::Exclusive(_)) {
                 return Err(
@@ -36,13 +45,13 @@ impl Shadowing {
                         .to_owned(),
                 );
             }
-            if let Some(allocated) = spec.allocated().filter(|_| core.cluster.get().is_none()) {
+            if let Some(allocated) = spec.allocated().filter(|_| !is_in_cluster) {
                 let word = allocated.method.word();
                 return Err(format!("{word} is decided by a cluster's controller, and this server is in no cluster"));
             }
         }
         // Held to the end: a job that joins meanwhile is announced to the new arbiters.
-        let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(spec) = spec.as_ref().filter(|spec| !fit_together(&policy.spec, spec)) {
             let (own, beside) = (policy.spec.prefixes().len(), spec.prefixes().len());
             return Err(format!(
@@ -50,9 +59,9 @@ impl Shadowing {
             ));
         }
         *self.spec.lock().unwrap_or_else(PoisonError::into_inner) = spec.clone();
-        self.name_prefixes(core, &policy.spec);
-        let jobs: Vec<_> = core.jobs.all().iter().map(|job| (job.id, job.info())).collect();
-        for target in &core.targets {
+        self.name_prefixes(targets, prefixes, &policy.spec);
+        let jobs: Vec<_> = jobs.all().iter().map(|job| (job.id, job.info())).collect();
+        for target in targets {
             target.set_shadow(clock::now(), spec.as_ref().map(|spec| (spec, policy.draw, policy.seed)), &jobs);
         }
         match &spec {
@@ -65,10 +74,10 @@ impl Shadowing {
 
     /// From now on requests are judged for the rules of both policies, `followed` being the one that is followed, whose lock the caller has. Where
     /// both name more directories than can be told apart, that one goes first, and none decides beside it any more.
-    pub fn name_prefixes(&self, core: &Core, followed: &PolicySpec) {
+    pub fn name_prefixes(&self, targets: &[Target], prefixes: &Prefixes, followed: &PolicySpec) {
         let mut spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(ended) = spec.take_if(|spec| !fit_together(followed, spec)) {
-            core.targets.iter().for_each(|target| target.set_shadow(clock::now(), None, &[]));
+            targets.iter().for_each(|target| target.set_shadow(clock::now(), None, &[]));
             self.sets.fetch_add(1, Ordering::AcqRel);
             tracing::warn!(
                 policy = %ended, PREFIXES_MAX,
@@ -76,7 +85,7 @@ impl Shadowing {
             );
         }
         let beside = spec.as_ref().map(PolicySpec::prefixes).unwrap_or_default();
-        core.prefixes.set(&followed.prefixes(), &beside);
+        prefixes.set(&followed.prefixes(), &beside);
     }
 
     /// How often it was set: whoever tells its arbiters anything tells it again then.
@@ -90,11 +99,11 @@ impl Shadowing {
     }
 
     /// What it would give.
-    pub fn status(&self, core: &Core) -> Option<ShadowStatus> {
+    pub fn status(&self, jobs: &Jobs, targets: &[Target]) -> Option<ShadowStatus> {
         let spec = self.spec()?;
         let of = |is_metadata: bool| {
             let mut sums: BTreeMap<JobId, ShadowReport> = BTreeMap::new();
-            let targets = core.targets.iter().filter(|target| target.is_metadata() == is_metadata);
+            let targets = targets.iter().filter(|target| target.is_metadata() == is_metadata);
             for (job, report) in targets.filter_map(|target| target.shadow()).flatten() {
                 let sum = sums.entry(job).or_default();
                 *sum = ShadowReport { had: sum.had + report.had, would: sum.would + report.would };
@@ -109,7 +118,7 @@ impl Shadowing {
         }
         // What is proven and what is only claimed to be the same job are one here.
         let mut named: BTreeMap<(String, String), ShadowJob> = BTreeMap::new();
-        for job in core.jobs.all() {
+        for job in jobs.all() {
             let Some(sum) = sums.get(&job.id) else { continue };
             let info = job.info();
             let (job, user) = (info.name.to_string(), info.user.to_string());

@@ -1,6 +1,7 @@
 //! A server's state as operators see it.
 
 use crate::clock;
+use crate::cluster::Cluster;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
 use crate::phases;
@@ -83,9 +84,9 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),
         refused: core.rejections.by_reason(),
-        shadow: core.shadowing.status(core),
-        rates: core.rates.status(core, now),
-        exclusive: core.phases.status(core),
+        shadow: core.shadowing.status(&core.jobs, &core.targets),
+        rates: core.rates.status(&core.policy, &core.jobs, &core.targets, now),
+        exclusive: core.phases.status(core.cluster.get().and_then(Cluster::coordinator_name)),
         targets: core.targets.iter().map(|target| target.status(now)).collect(),
         jobs: {
             let turns = core.phases.of_applications();

@@ -2,15 +2,13 @@
 //!
 //! Requests come one after the other. The head of a request is taken off the socket at once, its payload only
 //! when its turn has come, so until then it waits in the client and in the kernel's bounded buffers. A client
-//! that stalls in the middle of a payload or does not take its reply is put aside with what it has, and gone on
-//! with when its socket is ready. Set-up frames, of either transport, come in here as well.
+//! that stalls in the middle of a payload or does not take its reply is put aside with what it has
+//! ([`StreamState`](crate::connection::StreamState)), and continued when its socket is ready. Set-up frames of connections
+//! through shared memory come in here as well.
 
-use crate::connection::Connection;
-use crate::target::Pending;
-use isonomia_policy::RequestId;
 use isonomia_proto::request::{BadRequest, Op, RequestHeader};
 use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN, SETUP_LEN_MAX};
-use isonomia_transport::seal::{Forged, PART_LEN_MAX};
+use isonomia_transport::seal::Forged;
 use isonomia_units::Nanos;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -19,79 +17,17 @@ use zerocopy::FromBytes;
 
 /// Attempts to go on with a payload before the client is put aside.
 const SPINS: u32 = 100;
-/// Room that is made for a set-up frame at a time: whoever wants more of it has to send that much first.
+/// Memory for a set-up frame grows by this at a time, as its bytes come: an announced length takes none.
 const FRAME_STEP: usize = 4 << 10;
-
-/// What a connection is in the middle of.
-#[derive(Debug)]
-pub enum StreamState {
-    /// Taking in the head of a request.
-    Head(Head),
-    /// A request is queued; nothing is read.
-    Queued,
-    /// A request's turn has come, and it waits for memory, under a number: [`crate::stalls`].
-    Waiting(u64),
-    /// A write's turn has come, and its payload is not all here.
-    Payload(Box<Stalled>),
-    /// A reply is not all gone.
-    Reply {
-        /// What is left of it.
-        rest: Vec<u8>,
-        /// When something last moved.
-        since: Nanos,
-    },
-}
 
 /// What has come of a request's head: header and names.
 #[derive(Debug, Default)]
 pub struct Head {
     bytes: Vec<u8>,
-    /// The header is among them, has been checked, and its tag is gone.
+    /// The header is among them; it has been checked, and its tag was taken off.
     has_header: bool,
     /// When the first of it was taken in.
-    begun_at: Option<Nanos>,
-}
-
-/// A write whose client stalls.
-#[derive(Debug)]
-pub struct Stalled {
-    /// The request.
-    pub pending: Pending,
-    /// The arbiter's name for it.
-    pub id: RequestId,
-    /// When the emulated device is done.
-    pub finish_at: Option<Nanos>,
-    /// Its payload so far, and room for the rest and a tag.
-    pub payload: Vec<u8>,
-    /// How far that has come.
-    pub arrival: Arrival,
-    /// When something last moved.
-    pub since: Nanos,
-}
-
-/// Bytes of a reply besides its payload at most: its header, and tags.
-pub const KEPT_BESIDE: usize = 1 << 10;
-
-impl StreamState {
-    /// Bytes that are kept for a client who stalls.
-    pub fn kept_bytes(&self) -> usize {
-        match self {
-            Self::Payload(stalled) => stalled.pending.header.len as usize,
-            Self::Reply { rest, .. } => rest.len(),
-            Self::Head(_) | Self::Queued | Self::Waiting(_) => 0,
-        }
-    }
-
-    /// Since when this waits for the client in the middle of something; nothing between two requests. Of a payload or a
-    /// reply it is when something last moved. A head is so short that all of it has to come at once.
-    pub fn waits_since(&self) -> Option<Nanos> {
-        match self {
-            Self::Head(head) => head.begun_at,
-            Self::Queued | Self::Waiting(_) => None,
-            Self::Payload(stalled) => Some(stalled.since),
-            Self::Reply { since, .. } => Some(*since),
-        }
-    }
+    pub begun_at: Option<Nanos>,
 }
 
 /// Why a stream is cut.
@@ -104,7 +40,7 @@ pub enum StreamEnd {
     /// What it sent is no request.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// What it sent was changed on its way, or is none of its doing.
+    /// What came was changed on its way, or was not sent by the client.
     #[error(transparent)]
     Forged(#[from] Forged),
     /// The system says.
@@ -119,34 +55,6 @@ pub enum Moved {
     All,
     /// The socket has no more, or takes no more, for now.
     Part,
-}
-
-/// How far a payload has come, if in parts with tags.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arrival {
-    /// Bytes that are there and have been checked.
-    opened: usize,
-    /// With those of the part that is on its way, and of its tag. The next part takes the tag's place.
-    filled: usize,
-}
-
-impl Arrival {
-    /// Goes on receiving a payload from `connection`, into a buffer of its length and that of a tag.
-    pub fn go_on(&mut self, connection: &Connection, buffer: &mut [u8], spin: bool) -> Result<Moved, StreamEnd> {
-        let tag_len = connection.tag_len();
-        let len = buffer.len() - tag_len;
-        while self.opened < len {
-            let part_len = if tag_len > 0 { PART_LEN_MAX.min(len - self.opened) } else { len };
-            let end = self.opened + part_len + tag_len;
-            if receive(&connection.socket, &mut buffer[..end], &mut self.filled, spin)? == Moved::Part {
-                return Ok(Moved::Part);
-            }
-            connection.open(&mut buffer[self.opened..end])?;
-            self.opened += part_len;
-            self.filled = self.opened;
-        }
-        Ok(Moved::All)
-    }
 }
 
 /// Receives into `buffer[*filled..]`, as much as is there, with a short spin for what is on its way.

@@ -7,24 +7,36 @@
 //! connections once in [`LOOK_EVERY`] and takes no part in who sleeps and who is awake: a server in this state is slow, and
 //! does not stand still.
 
-use crate::clock;
-use crate::core::Core;
-use crate::worker;
+mod thread;
+
 use isonomia_units::Nanos;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Substitutes at once at most.
 const SUBSTITUTES_MAX: usize = 16;
 /// A thread that has been serving one request for this long waits for something.
 const WAITING_AFTER: Nanos = Nanos::from_millis(50);
-/// Between two looks of a substitute that has nothing to do.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 /// In place of a time: the thread serves nothing.
 const IDLE: u64 = 0;
 /// In place of a time: there is no such thread.
 const ABSENT: u64 = u64::MAX;
 /// Beside a time: the thread is not counted among those that are awake while it serves this.
 const COUNTED_OUT: u64 = 1 << 63;
+
+thread_local! {
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The number of this thread, if it is a worker.
+pub fn worker_number() -> Option<usize> {
+    NUMBER.get()
+}
+
+/// This thread is that worker.
+pub fn be_worker(number: usize) {
+    NUMBER.set(Some(number));
+}
 
 /// Since when each worker, and then each substitute, has been serving what it serves.
 #[derive(Debug)]
@@ -104,49 +116,6 @@ impl Serving {
 /// Whether a thread that has been serving since then waits for something.
 fn waits(since: u64, now: Nanos) -> bool {
     since != IDLE && now.since(Nanos(since & !COUNTED_OUT)) > WAITING_AFTER
-}
-
-impl Core {
-    /// Starts a substitute if one is needed.
-    pub fn substitute(&self, now: Nanos) {
-        let Some(number) = self.serving.call(now) else { return };
-        tracing::warn!("all workers wait for storage; a substitute takes over");
-        let own = self.own.clone();
-        let spawned = std::thread::Builder::new().name(format!("substitute-{number}")).spawn(move || {
-            let Some(core) = own.upgrade() else { return };
-            let _dismissal = Dismissal(&core, number);
-            run(&core, number);
-        });
-        if let Err(error) = spawned {
-            tracing::error!(%error, "cannot start a substitute");
-            self.serving.dismiss(number);
-        }
-    }
-}
-
-/// Of a substitute that ends, or panicked. What it has taken in last is for a worker.
-struct Dismissal<'a>(&'a Core, usize);
-
-impl Drop for Dismissal<'_> {
-    fn drop(&mut self) {
-        self.0.serving.dismiss(self.1);
-        self.0.ring();
-    }
-}
-
-fn run(core: &Core, number: usize) {
-    let mut scratch = Vec::new();
-    loop {
-        let now = clock::now();
-        if core.is_stopping.load(Ordering::Relaxed) || core.serving.is_worker_free(now) {
-            return;
-        }
-        let (taken_in, now) = core.take_in(now);
-        let (served, _) = worker::serve_one_each(core, number, now, &mut scratch);
-        if !taken_in && !served {
-            core.take_events(now, Some(LOOK_EVERY));
-        }
-    }
 }
 
 #[cfg(test)]

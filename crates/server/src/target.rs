@@ -8,21 +8,22 @@ mod history;
 mod parts;
 mod policy;
 
-use crate::charge;
 use crate::clock;
-use crate::connection::Connection;
+use crate::connection::Pending;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
+use crate::operation::reads_or_writes;
 use crate::prices::Prices;
 use crate::read_ahead::{Piece, ReadAhead};
+use crate::requests::{Served, Work};
 use crate::write_back::{Chunk, WriteBack};
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::{
-    Access, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Lateness, Nature, PhaseReport,
-    RequestId, ServedBy, Submission, Tuning, Worth,
+    Access, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, LatencyReport, Lateness,
+    Nature, PhaseReport, RequestId, ServedBy, Submission, Tuning, Worth,
 };
-use isonomia_proto::control::TargetStatus;
-use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
+use isonomia_proto::request::Op;
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,63 +33,8 @@ pub use policy::Policy;
 
 /// The requests of a file whose length is told are expected to carry so much each.
 const PAYLOAD_EXPECTED: Bytes = Bytes::mib(1);
-
-/// A request that waits for its turn, or is served.
-#[derive(Debug)]
-pub struct Pending {
-    /// Where it came from.
-    pub connection: Arc<Connection>,
-    /// Its slot in shared memory; 0 on a stream.
-    pub slot: usize,
-    /// What it asks, already checked.
-    pub header: RequestHeader,
-    /// Its operation.
-    pub op: Op,
-    /// Its names, if they had to be taken off a stream.
-    pub names: Vec<u8>,
-    /// When it came.
-    pub arrived: Nanos,
-    /// What it is charged.
-    pub cost: Nanos,
-    /// The part of it that settles what earlier requests turned out to cost: see [`crate::debts`].
-    pub owed: Nanos,
-    /// What it is worth whatever a device makes of it: see [`Submission::work`].
-    pub work: Nanos,
-    /// What it does to a device.
-    pub access: Access,
-    /// The bytes that it is charged for: of a read those that the file had when it came.
-    pub bytes: Bytes,
-    /// What it does, as rules look at it.
-    pub nature: Nature,
-    /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
-    pub took: Nanos,
-    /// It is served by a thread that may wait for the device; of a write that was, whether it did.
-    pub is_for_device: bool,
-}
-
-/// A request whose turn has come.
-#[derive(Debug)]
-pub struct Work {
-    /// The request.
-    pub pending: Pending,
-    /// The dispatcher's name for it; known from when its turn has come.
-    pub id: RequestId,
-    /// When the emulated device is done with it; the reply waits until then.
-    pub finish_at: Option<Nanos>,
-}
-
-/// A request that is served, and whose reply waits for the emulated device.
-#[derive(Debug)]
-pub struct Served {
-    /// The request.
-    pub pending: Pending,
-    /// The dispatcher's name for it.
-    pub id: RequestId,
-    /// The reply.
-    pub reply: ReplyHeader,
-    /// The reply's payload, if it has to go out on a stream.
-    pub payload: Vec<u8>,
-}
+/// No job.
+const NOBODY: JobId = JobId(u32::MAX);
 
 /// A range of the scrub, which the server looks at for itself: see [`crate::scrub`].
 #[derive(Debug)]
@@ -135,9 +81,9 @@ pub struct Target {
     is_capped: bool,
     bandwidth: Option<Rate>,
     tuning: Tuning,
-    /// What its device takes; of memory, of an emulated device and of the metadata service it is known.
+    /// How long its device takes, where that has to be learnt: not for memory, emulated devices and the metadata service.
     pub prices: Option<Prices>,
-    /// Who serves what would keep a worker waiting.
+    /// The threads that serve what would keep a worker waiting.
     pub engine: Engine,
     /// What was written and is not on the device, where the server sees to that.
     pub write_back: Option<WriteBack>,
@@ -200,7 +146,7 @@ impl Target {
         };
         let tuning = Tuning { parallel, bandwidth: cost.bandwidth, ..Tuning::default() };
         let depth = match depth {
-            // Of an emulated device the emulation takes one request at a time.
+            // An emulated device takes one request at a time by itself.
             _ if is_capped => Depth::Fixed(usize::MAX),
             // Nobody waits for memory, and the metadata's database queues nothing.
             DepthSpec::Auto if is_memory || id.is_none() => Depth::Fixed(DEPTH_MAX),
@@ -209,7 +155,7 @@ impl Target {
         let queue = Queue {
             dispatcher: Dispatcher::new(policy.arbiter(id.is_none(), tuning), is_capped.then(CappedDevice::new), depth),
             device_times: HashMap::new(),
-            users: [(chunks::NOBODY, Nanos::ZERO); 2],
+            users: [(NOBODY, Nanos::ZERO); 2],
             scrubbing: None,
             is_scrub_to_be_told: false,
             requests_total: 0,
@@ -282,9 +228,9 @@ impl Target {
             job: pending.connection.job.id,
             cost: pending.cost,
             owed: pending.owed,
-            // How much a flush has to do, nobody knows.
+            // It is not known how much a flush has to do.
             work: if Kind::of(pending.op) == Kind::Flush { Nanos::ZERO } else { pending.work },
-            bytes: if charge::reads_or_writes(pending.op) { pending.bytes } else { Bytes(0) },
+            bytes: if reads_or_writes(pending.op) { pending.bytes } else { Bytes(0) },
             nature: pending.nature,
             is_counted: Kind::of(pending.op) != Kind::Flush,
         };
@@ -368,7 +314,7 @@ impl Target {
         true
     }
 
-    /// Whether a range of the scrub is queued or being looked at, or was and is not accounted for.
+    /// Whether a range of the scrub is queued, is being looked at, or was looked at and is not accounted for yet.
     pub fn is_scrubbed(&self) -> bool {
         let queue = self.queue();
         queue.scrubbing.is_some() || queue.is_scrub_to_be_told
@@ -475,7 +421,7 @@ impl Target {
         let cancelled = queue.dispatcher.cancel(now, is_gone);
         for queued in &cancelled {
             if let Queued::Request(work) = queued {
-                // Whoever hangs up before it is served still owes what it would have settled.
+                // The request was to pay a debt of its job. It is not served, so the job still owes that.
                 work.pending.connection.job.debts.put_back(self.is_metadata(), work.pending.owed);
             }
         }
@@ -496,7 +442,7 @@ impl Target {
         self.forget(&mut queue, refused)
     }
 
-    /// Requests are queued no more, and will not be served. Gives back those for which nobody would ask again.
+    /// Drops what was queued. Gives back the chunks: nobody else would have them written.
     fn forget(&self, queue: &mut Queue, dropped: Vec<Queued>) -> Vec<Chunk> {
         self.waiting.fetch_sub(dropped.len(), Ordering::Release);
         let mut chunks = Vec::new();
@@ -504,7 +450,7 @@ impl Target {
             match queued {
                 Queued::Scrub => queue.scrubbing = None,
                 Queued::WriteBack(chunk) => chunks.push(*chunk),
-                // Whoever reads it will wait for the device.
+                // What is not read ahead is read when a request asks for it.
                 Queued::Request(_) | Queued::ReadAhead(_) => {}
             }
         }
@@ -549,7 +495,7 @@ impl Target {
             per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },
             queued: queue.dispatcher.queued() as u64,
             in_service: queue.dispatcher.in_service() as u64,
-            latency: queue.dispatcher.latency(now).map(|report| parts::latency_status(&report)),
+            latency: queue.dispatcher.latency(now).map(|report| latency_status(&report)),
             depth: (!self.is_capped).then_some(queue.dispatcher.depth().settled() as u64),
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
@@ -573,6 +519,22 @@ impl Queue {
     fn count(&mut self, cost: Nanos) {
         self.requests_total += 1;
         self.service_ns_total += cost.0;
+    }
+}
+
+/// What an operator hears of a latency class.
+fn latency_status(report: &LatencyReport) -> LatencyStatus {
+    LatencyStatus {
+        target_ns: report.target.0,
+        p99_ns: report.p99.map(|p99| p99.0),
+        requests_total: report.requests_total,
+        over_share_total: report.over_share_total,
+        others_max: report.others_max.map(|max| max as u64),
+        lost: report.lost,
+        unreachable: report.unreachable.map(|reason| UnreachableStatus {
+            alone_ns: reason.alone.map(|alone| alone.0),
+            beside_one_ns: reason.beside_one.0,
+        }),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What each user takes of the server: connections, the memory that they share with it, and what it keeps of open files and of
 //! clients that stall. Each of these has its own bound, so that whoever has all of one that he may have still has the others.
 //!
-//! A user may have so many, and never more than are still free: so one user gets half, two a third each, and however
-//! many there are, the next one finds as much as each of them has. The server's own user and root, who could take
-//! everything anyhow, leave an eighth to the others.
+//! A user may have up to a limit, and never more than is still free: so one user gets half, two a third each, and however many there are, the
+//! next one finds as much as each of them has. The server's own user and root, who could take everything anyhow, leave an
+//! eighth to the others.
 
 use crate::limits::Limits;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ pub struct Permit {
     uid: u32,
     is_operator: bool,
     memory_bytes: u64,
-    /// What its request has in case that the client stalls.
+    /// Memory that its request has taken for the case that the client stalls.
     stall_bytes: AtomicU64,
 }
 
@@ -133,7 +133,7 @@ impl Usage {
     }
 }
 
-/// Whose account something goes to that outlives a connection.
+/// The account for what outlives a connection.
 #[derive(Clone, Debug)]
 pub struct Account {
     usage: Arc<Usage>,

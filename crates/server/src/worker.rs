@@ -5,9 +5,9 @@
 
 use crate::clock;
 use crate::core::Core;
+use crate::substitutes::be_worker;
 use crate::target::Action;
 use isonomia_units::Nanos;
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// Rounds without work before the first yield: so many that the client of a busy connection has its next request posted
@@ -21,18 +21,9 @@ const WAKE_UP: Nanos = Nanos::from_micros(80);
 /// The longest sleep. Everything that matters wakes a worker earlier, by the bell.
 const SLEEP_MAX: Nanos = Nanos::from_secs(1);
 
-thread_local! {
-    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// The number of this thread, if it is a worker.
-pub fn number() -> Option<usize> {
-    NUMBER.get()
-}
-
 /// What a worker does until the server stops.
 pub fn run(core: &Core, number: usize) {
-    NUMBER.set(Some(number));
+    be_worker(number);
     let mut scratch = Vec::new();
     let mut idle_rounds = 0;
     let mut idle_since = Nanos::ZERO;
@@ -41,7 +32,7 @@ pub fn run(core: &Core, number: usize) {
         let (taken_in, now) = core.take_in(now);
         let arrivals = core.arrivals.load(Ordering::Acquire);
         let (served, until) = serve_one_each(core, number, now, &mut scratch);
-        core.phases.look(core);
+        core.phases.look(&core.bell);
         if core.has_worker_to_spare(now) && sleep(core, now, until, arrivals) {
             idle_rounds = 0;
             continue;

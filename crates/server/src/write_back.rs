@@ -1,5 +1,5 @@
-//! Paced write-back: what was written is brought to the device all the time, and not much later at once; and each range of it
-//! when its writer's turn comes.
+//! Paced write-back: what was written is brought to the device continuously, instead of much later and all at once; and each
+//! range of it when the turn of the job that wrote it comes.
 //!
 //! Left to itself the host keeps written pages for half a minute and up to a fifth of its memory; an `fsync` then has
 //! minutes of work before it, and reads wait behind that. So each target knows which pages of each file each job has written.
@@ -14,10 +14,10 @@
 //! same page, each has it, and the second to have it written finds nothing left to do and pays for that little.
 //!
 //! # How long a chunk takes
-//! As long as [`Manner`] says, by what chunks took lately ([`CostLearner`]): short while somebody reads from the device, so
-//! that the request whose turn is next waits for no more than the short chunks in service. Of these a job has one at once, and
-//! more only while it is behind its share of the device's time. Where one job alone uses the target, its chunks are large and
-//! take no place in the depth, so that its writes to memory do not wait for the device.
+//! As long as [`Manner`] says; how many bytes that is, is learnt from the last chunks ([`CostLearner`]). While somebody reads from
+//! the device chunks are short, so that the next request waits for no more than the few that are in service: a job has
+//! one at once, and more only while it is behind its share of the device's time. Where one job alone uses the target, its
+//! chunks are large and take no place in the depth, so that its writes to memory do not wait for the device.
 //!
 //! # What is charged
 //! Where the policy divides the device's time, a write to memory is charged for what of it overwrites pages that
@@ -43,26 +43,26 @@
 mod ranges;
 mod writer;
 
-use crate::charge::Charged;
 use crate::pages::PagesOf;
-use crate::target::{Served, Work};
+use crate::requests::{Charged, Served, Work};
 use isonomia_policy::{CostLearner, CostModel};
 use isonomia_units::{Bytes, JobId, Nanos, Rate};
-use ranges::Ranges;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+pub use writer::CHUNKS_MAX;
 use writer::{Pages, Writer};
 
 /// Bytes of one file that are waited for until they are written back, and the most in one chunk.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// Where the ranges have fewer bytes on average, what is written next is likely to make them fewer and larger.
+/// While the ranges have fewer bytes than this on average they are not written back yet: what is written next is likely to join
+/// them.
 const SCATTERED_BYTES: u64 = 64 << 10;
 /// However long the device takes, a chunk has so many bytes if they follow each other.
 const CHUNK_BYTES_MIN: u64 = 64 << 10;
 /// Ranges in one chunk at most.
 const CHUNK_RANGES_MAX: u64 = 64;
-/// What was written is written back after so long in any case.
+/// However scattered it is, what was written is written back after this time.
 const AGE_MAX: Nanos = Nanos::from_secs(2);
 /// How far what is acknowledged may be ahead of the device, by the rate at which that writes.
 const AHEAD: Nanos = Nanos::from_secs(2);
@@ -74,8 +74,6 @@ const DIRTY_BYTES_FIRST: u64 = 512 << 20;
 const DIRTY_PART: u64 = 8;
 /// A file of which more than this part of the memory was written loses its pages once they are on the device.
 const LARGE_PART: u64 = 8;
-/// Chunks of one job that wait for their turn or are written at once, at most.
-pub const CHUNKS_MAX: usize = 8;
 /// Pages of a job in a file count as one; so many are known at once. For one more, the job that has most of them loses its first
 /// one, whose pages the host then writes at its own pace.
 const FILES_MAX: usize = 1 << 16;

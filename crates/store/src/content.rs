@@ -12,7 +12,7 @@
 
 use crate::object::{ObjectPlace, ObjectsId};
 use crate::object_file::ObjectFile;
-use crate::sparse::Space;
+use crate::sparse::space::Space;
 use crate::sums::Sums;
 use isonomia_proto::fs::Layout;
 use isonomia_units::Ino;

@@ -7,7 +7,7 @@
 use crate::blocks::{BlockFault, Blocks, PIECE_BYTES, read_or_zero};
 use crate::content::{Content, OBJECTS, Objects, Owner, RECLAIMED, UNSETTLED};
 use crate::database::DirtyRecord;
-use crate::edit::Gone;
+use crate::edit::ReclaimList;
 use crate::fence::Fence;
 use crate::inode::{DIRTY, Inode, SET_ID, SPREAD, UNFLUSHED, UNLINKED};
 use crate::object::{ObjectPlace, spot};
@@ -279,7 +279,7 @@ impl Store {
             let record = edit.record(inode);
             record.mode = after_write(record.mode);
             record.ctime = now;
-            let Gone(_) = edit.commit()?;
+            let ReclaimList(_) = edit.commit()?;
         }
         let _namespace = self.share_namespace();
         check_alive(inode)?;
@@ -424,8 +424,8 @@ impl Store {
         removed.inspect_err(|error| tracing::error!(%error, "cannot make room")).is_ok_and(|count| count > 0)
     }
 
-    pub(crate) fn reclaim_all(&self, gone: Gone) -> Result<(), StoreError> {
-        gone.0.iter().try_for_each(|inode| self.reclaim(inode))
+    pub(crate) fn reclaim_all(&self, list: ReclaimList) -> Result<(), StoreError> {
+        list.0.iter().try_for_each(|inode| self.reclaim(inode))
     }
 
     /// Has the objects of an inode without names and references removed, and removes its extended attributes.

@@ -42,7 +42,6 @@ use crate::engine::{Engine, Table, Write};
 use crate::group_commit::GroupCommit;
 use crate::owner;
 use crate::record::Record;
-use crate::volumes::ClusterRecord;
 use crate::witness::{self, Witness};
 use crate::{OpenError, StoreConfig, StoreError};
 use isonomia_proto::fs::FileKind;
@@ -97,8 +96,11 @@ pub(crate) enum DirtyRecord {
     /// The objects are to be cut to the size in the record.
     Cut,
     /// Of a spread file: it is as long as this, if that is more than the record says; the times may be newer.
-    Told(u64),
+    SizeAtLeast(u64),
 }
+
+/// Key and value of something that the server keeps of its cluster.
+pub type ClusterRecord = (Vec<u8>, Vec<u8>);
 
 /// Changes that happen together or not at all.
 pub(crate) struct Change<'a> {
@@ -281,7 +283,7 @@ impl Database {
                 [2] => DirtyRecord::Flushed,
                 [3, size @ ..] => {
                     let size = size.try_into().map_err(|_| StoreError::Damaged(Ino(ino)))?;
-                    DirtyRecord::Told(u64::from_le_bytes(size))
+                    DirtyRecord::SizeAtLeast(u64::from_le_bytes(size))
                 }
                 _ => return Err(StoreError::Damaged(Ino(ino))),
             };
@@ -485,7 +487,7 @@ impl Change<'_> {
             DirtyRecord::Written => vec![],
             DirtyRecord::Cut => vec![1],
             DirtyRecord::Flushed => vec![2],
-            DirtyRecord::Told(size) => [&[3], &size.to_le_bytes()[..]].concat(),
+            DirtyRecord::SizeAtLeast(size) => [&[3], &size.to_le_bytes()[..]].concat(),
         };
         self.put(Table::DirtyInodes, ino.to_be_bytes(), value);
     }

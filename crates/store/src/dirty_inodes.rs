@@ -10,7 +10,7 @@
 
 use crate::content::Objects;
 use crate::database::DirtyRecord;
-use crate::edit::Gone;
+use crate::edit::ReclaimList;
 use crate::inode::{DIRTY, Inode, SPREAD, UNFLUSHED, UNLINKED};
 use crate::{Store, StoreError};
 use std::collections::{HashMap, HashSet};
@@ -30,7 +30,7 @@ impl DirtyInodes {
         self.written.remove(&ino);
         self.flushed.remove(&ino);
         match record {
-            Some(DirtyRecord::Written | DirtyRecord::Told(_)) => drop(self.written.insert(ino)),
+            Some(DirtyRecord::Written | DirtyRecord::SizeAtLeast(_)) => drop(self.written.insert(ino)),
             Some(DirtyRecord::Flushed) => drop(self.flushed.insert(ino, size)),
             Some(DirtyRecord::Cut) | None => {}
         }
@@ -108,7 +108,7 @@ impl Store {
         }
         let mut edit = self.edit();
         edit.flush(inode, synced);
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         Ok(())
     }
 

@@ -34,7 +34,7 @@ struct Update {
     record: Record,
     touched: i64,
     new: bool,
-    gone: bool,
+    is_removed: bool,
     /// To another server.
     moved: bool,
     /// It has its first name, and with it a record.
@@ -49,7 +49,7 @@ struct NameChange {
 
 /// Inodes whose last name went while nobody held them: [`Store::reclaim`] them once the namespace lock is given back.
 #[must_use]
-pub(crate) struct Gone(pub Vec<Arc<Inode>>);
+pub(crate) struct ReclaimList(pub Vec<Arc<Inode>>);
 
 impl Store {
     pub(crate) fn edit(&self) -> Edit<'_> {
@@ -96,7 +96,7 @@ impl Edit<'_> {
                     record,
                     touched,
                     new: false,
-                    gone: false,
+                    is_removed: false,
                     moved: false,
                     named: false,
                 });
@@ -121,7 +121,7 @@ impl Edit<'_> {
             record,
             touched,
             new: true,
-            gone: false,
+            is_removed: false,
             moved: false,
             named: false,
         });
@@ -153,7 +153,10 @@ impl Edit<'_> {
     /// objects of a spread file stay.
     pub fn move_away(&mut self, inode: &Arc<Inode>) {
         self.record(inode).nlink = 0;
-        self.updates.iter_mut().filter(|u| u.inode.ino == inode.ino).for_each(|u| (u.gone, u.moved) = (true, true));
+        self.updates
+            .iter_mut()
+            .filter(|u| u.inode.ino == inode.ino)
+            .for_each(|u| (u.is_removed, u.moved) = (true, true));
     }
 
     /// Says that `inode`, which was created without a name, has one now.
@@ -168,7 +171,7 @@ impl Edit<'_> {
         record.ctime = now;
         record.nlink = if record.is_dir() { 0 } else { record.nlink.saturating_sub(1) };
         if record.nlink == 0 {
-            self.updates.iter_mut().filter(|u| u.inode.ino == inode.ino).for_each(|u| u.gone = true);
+            self.updates.iter_mut().filter(|u| u.inode.ino == inode.ino).for_each(|u| u.is_removed = true);
         }
     }
 
@@ -229,11 +232,11 @@ impl Edit<'_> {
     }
 
     /// Commits to the database; memory follows only if that succeeded.
-    pub fn commit(mut self) -> Result<Gone, StoreError> {
+    pub fn commit(mut self) -> Result<ReclaimList, StoreError> {
         let store = self.store;
         for update in &self.updates {
             let (inode, record) = (&update.inode, &update.record);
-            if update.gone {
+            if update.is_removed {
                 self.change.remove_record(inode.ino);
                 if inode.has(DIRTY) {
                     self.change.remove_dirty_record(inode.ino);
@@ -296,10 +299,10 @@ impl Edit<'_> {
         for change in &self.names {
             store.remember(store.entry_key(change.dir, &change.name), change.entry);
         }
-        let mut gone = Vec::new();
+        let mut reclaimed = Vec::new();
         for update in self.updates {
             let objects = update.may_have_objects();
-            let Update { inode, record, touched, new, gone: without_name, named, .. } = update;
+            let Update { inode, record, touched, new, is_removed, named, .. } = update;
             inode.replace(record);
             inode.forget_touch(touched);
             if named {
@@ -312,13 +315,13 @@ impl Edit<'_> {
             if new {
                 store.inodes.put(inode.ino, inode.clone());
             }
-            if without_name {
+            if is_removed {
                 inode.set(UNLINKED);
                 if inode.refs.load(Relaxed) == 0 {
                     store.inodes.remove(inode.ino);
                     store.forget_cut(&inode);
                     if objects {
-                        gone.push(inode);
+                        reclaimed.push(inode);
                     } else {
                         inode.set(RECLAIMED);
                     }
@@ -334,7 +337,7 @@ impl Edit<'_> {
             store.unsettled().remove(&inode.owner);
             inode.clear(UNSETTLED | SUSPECT);
         }
-        Ok(Gone(gone))
+        Ok(ReclaimList(reclaimed))
     }
 }
 

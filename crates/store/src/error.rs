@@ -1,6 +1,6 @@
 //! What can go wrong, and the one place where it becomes an errno.
 
-use crate::volumes::VolumeChange;
+use crate::volumes::change::VolumeChange;
 use isonomia_units::{Ino, ServerId, TargetId};
 use rustix::io::Errno;
 use std::io;

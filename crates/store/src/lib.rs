@@ -137,6 +137,7 @@ pub use config::{
     TargetDir,
 };
 pub use data::Cached;
+pub use database::ClusterRecord;
 pub use detached::{ObjectStat, ObjectWritten};
 pub use directories::first_there;
 pub use durable::{fill_random, write as write_durably};
@@ -152,10 +153,12 @@ pub use open::{OpenHow, Opened};
 pub use owner::{Line, Ownership, START_OVER, database_dir};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
-pub use rename::{MOVE_DEPTH_MAX, RenameHow};
+pub use rename::MOVE_DEPTH_MAX;
+pub use rename::how::RenameHow;
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
 pub use spread::{Cut, Reserved, Spread, SpreadObjects};
-pub use volumes::{ClusterRecord, VolumeChange, Whereabouts, root_of};
+pub use volumes::change::VolumeChange;
+pub use volumes::{Whereabouts, root_of};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 

@@ -17,7 +17,7 @@
 //! Spread files keep their objects where these are: only their records go.
 
 use crate::database::Entry;
-use crate::edit::Gone;
+use crate::edit::ReclaimList;
 use crate::inode::{Inode, LOOSE, SPREAD};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
@@ -322,7 +322,7 @@ impl Store {
             let (ino, name) = key.split_first_chunk().ok_or(StoreError::Invalid)?;
             edit.raw_xattr(u64::from_be_bytes(*ino), name, value);
         }
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         for ino in spread {
             self.load(ino)?.set(LOOSE);
         }
@@ -371,7 +371,7 @@ impl Store {
         let record = edit.record(&inode);
         (record.mode, record.atime, record.mtime, record.ctime) =
             (wanted.mode, wanted.atime, wanted.mtime, wanted.ctime);
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         Ok(())
     }
 
@@ -389,7 +389,7 @@ impl Store {
                 edit.record(&root).nlink += 1;
             }
             edit.enter(&root, &name, ino, FileKind::Directory);
-            let Gone(_) = edit.commit()?;
+            let ReclaimList(_) = edit.commit()?;
         }
         drop(namespace);
         self.sync()
@@ -422,7 +422,7 @@ impl Store {
                         edit.record(&root).nlink -= 1;
                     }
                     edit.move_away(&inode);
-                    let Gone(_) = edit.commit()?;
+                    let ReclaimList(_) = edit.commit()?;
                     self.found_here.forget();
                 }
                 Err(StoreError::Stale) => {}
@@ -449,9 +449,9 @@ impl Store {
         for ino in &numbers {
             edit.move_away(&self.load(*ino)?);
         }
-        let gone = edit.commit()?;
+        let reclaimed = edit.commit()?;
         drop(namespace);
-        self.reclaim_all(gone)?;
+        self.reclaim_all(reclaimed)?;
         Ok(numbers.len())
     }
 
@@ -466,7 +466,7 @@ impl Store {
         for (dir, name) in &names {
             edit.name_at(*dir, name, None);
         }
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         Ok(names.len())
     }
 }

@@ -1,12 +1,12 @@
 //! Making and removing names: mkdir, mknod, symlink, link, unlink, rmdir, and the questions about them.
 
 use crate::database::Entry;
-use crate::edit::Gone;
+use crate::edit::ReclaimList;
 use crate::inode::{Inode, MAY_BE_NAMED, UNLINKED};
 use crate::layouts::{Creator, NewFile};
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
-use crate::volumes::VolumeChange;
+use crate::volumes::change::VolumeChange;
 use crate::walk::{Last, Place};
 use crate::{Caller, Numbers, Store, StoreError};
 use isonomia_proto::PATH_LEN_MAX;
@@ -178,7 +178,7 @@ impl Store {
             if let Some(layout) = &inode.layout {
                 edit.orphan(&inode, inode.record().objects, layout);
             }
-            let Gone(_) = edit.commit()?;
+            let ReclaimList(_) = edit.commit()?;
             return Ok(inode);
         };
         edit.enter(dir, name, ino, new.kind);
@@ -189,7 +189,7 @@ impl Store {
             }
             edit.record(dir).nlink += 1;
         }
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         inode.note_found_in(dir.ino);
         Ok(inode)
     }
@@ -240,7 +240,7 @@ impl Store {
         if inode.has(UNLINKED) {
             edit.name_first(&inode);
         }
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         inode.note_found_in(place.dir.ino);
         drop(namespace);
         drop(objects);
@@ -266,9 +266,9 @@ impl Store {
         edit.leave(&place.dir, name);
         edit.drop_link(&inode, now);
         edit.touch_dir(&place.dir, now);
-        let gone = edit.commit()?;
+        let reclaimed = edit.commit()?;
         drop(namespace);
-        self.reclaim_all(gone)
+        self.reclaim_all(reclaimed)
     }
 
     /// Removes an empty directory.
@@ -298,9 +298,9 @@ impl Store {
         edit.drop_link(&inode, now);
         edit.touch_dir(&place.dir, now);
         edit.record(&place.dir).nlink -= 1;
-        let gone = edit.commit()?;
+        let reclaimed = edit.commit()?;
         drop(namespace);
-        self.reclaim_all(gone)
+        self.reclaim_all(reclaimed)
     }
 
     /// The text of the symbolic link at `path`.

@@ -11,7 +11,7 @@ use crate::config::{StoreConfig, TargetDir};
 use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
-use crate::recovery::Left;
+use crate::recovery::leftovers::Left;
 use crate::shortened;
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout, Spot};

@@ -32,6 +32,8 @@
 //!
 //! An object that ends too early is judged likewise, as far as its checksums tell ([`crate::shortened`]).
 
+pub(crate) mod leftovers;
+
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
 use crate::content::Owner;
@@ -47,6 +49,7 @@ use crate::owner::database_dir;
 use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
+use crate::recovery::leftovers::Left;
 use crate::removal::Removal;
 use crate::shortened;
 use crate::spread::Cuts;
@@ -62,8 +65,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Files whose objects are known at a time at most, when those that nobody knows are looked for.
 const KNOWN_MAX: usize = 4 << 20;
-/// Objects that cannot be removed at a start at most.
-const LEFT_MAX: usize = 1024;
 /// After so many objects each the log tells how far the search is.
 const LOOKED_AT_LOGGED: u64 = 100_000;
 
@@ -224,35 +225,6 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     Ok(orphans.len())
 }
 
-/// Objects that nobody needs and that cannot be removed: they take room, and nothing else. So the store opens with them, and the next
-/// start tries again. More of them than [`LEFT_MAX`] are a sign of storage that had better not be used.
-#[derive(Default)]
-pub(crate) struct Left {
-    count: usize,
-    first: Option<StoreError>,
-}
-
-impl Left {
-    /// Whether it was removed; the error if that is one too many, or of another kind.
-    pub fn goes_on(&mut self, removed: Result<(), StoreError>) -> Result<bool, StoreError> {
-        match removed {
-            Ok(()) => Ok(true),
-            Err(error @ StoreError::Io { .. }) if self.count < LEFT_MAX => {
-                self.count += 1;
-                self.first.get_or_insert(error);
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    pub fn tell(self) {
-        if let Some(error) = self.first {
-            tracing::error!(objects = self.count, %error, "objects of no file cannot be removed, and take room");
-        }
-    }
-}
-
 fn recover_dirty(
     db: &Database,
     targets: &Targets,
@@ -267,7 +239,7 @@ fn recover_dirty(
         if let Some(mut record) = record.clone()
             && let Some(cuts) = record.spread
         {
-            if let DirtyRecord::Told(size) = dirty_record {
+            if let DirtyRecord::SizeAtLeast(size) = dirty_record {
                 record.size = record.size.max(*size);
             }
             // Objects may have more than that, wherever they are.

@@ -1,10 +1,12 @@
 //! Renaming, in the order of checks that Linux has: what exists, what kinds go together, who may, what is empty.
 
+pub(crate) mod how;
+
 use crate::inode::{Inode, UNLINKED};
 use crate::permission::MAY_WRITE;
 use crate::record::Body;
 use crate::walk::{Last, Place};
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, RenameHow, Store, StoreError};
 use isonomia_proto::fs::{FileKind, Timestamp};
 use isonomia_units::Ino;
 use std::sync::Arc;
@@ -12,18 +14,6 @@ use std::sync::Arc;
 /// A directory is moved into one that is at most so deep: nothing else can be changed while the way up from there is
 /// walked. A path from the root cannot lead deeper than 2,048.
 pub const MOVE_DEPTH_MAX: usize = 16_384;
-
-/// What a rename does when the new name exists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RenameHow {
-    /// Takes its place, atomically.
-    #[default]
-    Replace,
-    /// Fails.
-    NoReplace,
-    /// It must exist; both change places, atomically.
-    Exchange,
-}
 
 /// One of the two names of a rename.
 struct End<'p> {
@@ -74,13 +64,13 @@ impl Store {
         {
             return Err(StoreError::NotEmpty);
         }
-        let gone = self.swap_names(&old, source, &new, how, now)?;
+        let reclaimed = self.swap_names(&old, source, &new, how, now)?;
         source.note_found_in(new.dir.ino);
         if let (Some(target), RenameHow::Exchange) = (&new.inode, how) {
             target.note_found_in(old.dir.ino);
         }
         drop(namespace);
-        self.reclaim_all(gone)
+        self.reclaim_all(reclaimed)
     }
 
     fn end<'p>(&self, place: &'p Place, name: &'p [u8]) -> Result<End<'p>, StoreError> {
@@ -143,7 +133,7 @@ impl Store {
         new: &End<'_>,
         how: RenameHow,
         now: Timestamp,
-    ) -> Result<crate::edit::Gone, StoreError> {
+    ) -> Result<crate::edit::ReclaimList, StoreError> {
         let mut edit = self.edit();
         let mut arrive = |inode: &Arc<Inode>, from: &End<'_>, to: &End<'_>| -> FileKind {
             let record = edit.record(inode);

@@ -10,7 +10,7 @@
 
 use crate::blocks::BlockFault;
 use crate::content::{Content, OBJECTS, Objects, RECLAIMED, SUMS};
-use crate::edit::Gone;
+use crate::edit::ReclaimList;
 use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
 use crate::object::{ObjectsId, object_size};
 use crate::permission::after_write;
@@ -74,7 +74,7 @@ impl Store {
         (record.objects, record.has_objects, record.has_sums, record.size) = (new, false, false, 0);
         record.created = [].into();
         note_write(record, now);
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         inode.clear(OBJECTS | SUMS);
         inode.forget_created();
         objects.become_those_of(new);
@@ -107,7 +107,7 @@ impl Store {
             } else if inode.has(DIRTY) && !inode.has(UNLINKED) {
                 edit.forget_dirty(inode);
             }
-            let Gone(_) = edit.commit()?;
+            let ReclaimList(_) = edit.commit()?;
             objects.is_trimmed &= !is_cut;
             // Before anybody else changes the record, or that would bring the old size back.
             inode.resize(objects, size);

@@ -48,7 +48,7 @@ use crate::blocks::sidecar_fault;
 use crate::content::{Content, LOST_WRITES, OBJECTS, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
 use crate::data::is_lost;
 use crate::detached::Detached;
-use crate::edit::Gone;
+use crate::edit::ReclaimList;
 use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
 use crate::protect::Unsettled;
 use crate::{Store, StoreError};
@@ -126,7 +126,7 @@ impl Store {
         inode.clear(SUMS);
         let mut edit = self.edit();
         edit.record(inode);
-        let committed = edit.commit().and_then(|Gone(_)| self.db.sync(true));
+        let committed = edit.commit().and_then(|ReclaimList(_)| self.db.sync(true));
         committed.inspect_err(|_| {
             inode.set(SUMS);
         })
@@ -268,7 +268,7 @@ impl Store {
         if inode.has(UNSETTLED) && self.protection.is_on {
             edit.settle(inode);
         }
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         Ok(true)
     }
 

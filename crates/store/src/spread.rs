@@ -66,7 +66,7 @@
 use crate::content::Objects;
 use crate::data::check_end;
 use crate::database::DirtyRecord;
-use crate::edit::Gone;
+use crate::edit::ReclaimList;
 use crate::inode::{CUTTING, DIRTY, Inode, LOOSE, SET_ID, SPREAD, UNLINKED};
 use crate::object::{ObjectPlace, ObjectsId, object_size};
 use crate::resize::{check_alive, note_write};
@@ -222,7 +222,7 @@ impl Store {
             check_alive(inode)?;
             if !inode.has(UNLINKED) {
                 let mut change = self.db.change();
-                change.put_dirty_record(inode.ino, DirtyRecord::Told(at_least));
+                change.put_dirty_record(inode.ino, DirtyRecord::SizeAtLeast(at_least));
                 change.commit()?;
             }
             inode.grow(at_least);
@@ -346,7 +346,7 @@ impl Store {
                 edit.forget_dirty(inode);
             }
         }
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         inode.note_cut(before, number, size_bytes < inode.size());
         inode.resize(objects, size_bytes);
         self.cuts().insert(inode.ino, number);

@@ -9,17 +9,18 @@
 //! matter of this store alone: it ends with [`StoreError::OfVolume`], after permissions have been checked as for any directory.
 //! The server sees to it that all agree, and then calls [`Store::make_volume`] and its like, which check nothing of that.
 
+pub(crate) mod change;
 mod found;
 
 pub(crate) use found::FoundHere;
 
-use crate::database::Entry;
-use crate::edit::Gone;
+use crate::database::{ClusterRecord, Entry};
+use crate::edit::ReclaimList;
 use crate::inode::Inode;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::walk::{Last, Place};
-use crate::{Caller, RenameHow, Store, StoreError};
+use crate::{Caller, RenameHow, Store, StoreError, VolumeChange};
 use isonomia_proto::NAME_LEN_MAX;
 use isonomia_proto::fs::{Attr, FileKind, Timestamp};
 use isonomia_units::{Ino, ServerId, VolumeId};
@@ -67,39 +68,6 @@ impl Whereabouts {
         self.own == self.root
     }
 }
-
-/// A change of a volume's name that a user wants and may make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VolumeChange {
-    /// A new one.
-    Make {
-        /// Its name.
-        name: Box<[u8]>,
-        /// Permission bits.
-        mode: u32,
-        /// Owner.
-        uid: u32,
-        /// Group.
-        gid: u32,
-    },
-    /// An empty one is to go.
-    Remove {
-        /// Which.
-        volume: VolumeId,
-    },
-    /// One gets another name.
-    Rename {
-        /// Which.
-        volume: VolumeId,
-        /// The new name.
-        name: Box<[u8]>,
-        /// What becomes of a volume that has it already.
-        how: RenameHow,
-    },
-}
-
-/// Key and value of something that the server keeps of its cluster.
-pub type ClusterRecord = (Vec<u8>, Vec<u8>);
 
 impl Store {
     /// Makes the store a part of a file system of several servers, or tells it where things are now.
@@ -408,7 +376,7 @@ impl Store {
                 }
                 edit.enter(&root, name, ino, FileKind::Directory);
                 edit.touch_dir(&root, now);
-                let Gone(_) = edit.commit()?;
+                let ReclaimList(_) = edit.commit()?;
                 inode
             }
             Err(error) => return Err(error),
@@ -435,10 +403,10 @@ impl Store {
         edit.drop_link(&inode, now);
         edit.touch_dir(&root, now);
         edit.record(&root).nlink -= 1;
-        let gone = edit.commit()?;
+        let reclaimed = edit.commit()?;
         self.found_here.forget();
         drop(namespace);
-        self.reclaim_all(gone)
+        self.reclaim_all(reclaimed)
     }
 
     /// Gives the directory of a volume that is here another name.
@@ -458,7 +426,7 @@ impl Store {
         record.ctime = now;
         record.body = Body::Directory { parent: root.ino, name: name.into() };
         edit.touch_dir(&root, now);
-        let Gone(_) = edit.commit()?;
+        let ReclaimList(_) = edit.commit()?;
         Ok(())
     }
 
@@ -493,7 +461,7 @@ impl Store {
         }
         if has_changed {
             edit.touch_dir(&root, now);
-            let Gone(_) = edit.commit()?;
+            let ReclaimList(_) = edit.commit()?;
         }
         Ok(())
     }

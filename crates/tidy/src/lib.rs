@@ -4,6 +4,7 @@
 //! `tests/repository.rs` applies all rules to all files; the tests in here show that each rule can fail. The rules
 //! themselves are explained in `CONTRIBUTING.md`.
 
+pub mod circles;
 pub mod layers;
 pub mod links;
 pub mod text;

@@ -40,6 +40,22 @@ const SANS_IO: [&str; 6] = [
     "crates/units/src/",
 ];
 
+/// Names that the field has other words for (`docs/glossary.md`), in crates whose names have been changed to those: types and
+/// modules, not variables, where `told` and `gone` are as good as any.
+const OTHER_WORDS: [(&str, &str); 9] = [
+    ("Gate", "startup queue"),
+    ("gate", "startup queue"),
+    ("Guest", "pending connection"),
+    ("guest", "pending connection"),
+    ("Told", "message, delivery, or table"),
+    ("Gone", "reclaim list"),
+    ("Departed", "release queue"),
+    ("departed", "release queue"),
+    ("has_news", "has_changed"),
+];
+const WITH_THE_FIELDS_WORDS: [&str; 5] =
+    ["crates/client/", "crates/planning/", "crates/server/", "crates/store/", "crates/transport/"];
+
 const SOURCES: [&str; 3] = [".rs", ".py", ".sh"];
 
 /// Every rule of this module.
@@ -68,6 +84,11 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
         }
         for place in MACHINE_PATHS.iter().filter(|place| line.contains(**place)) {
             report(index + 1, format!("`{place}…` is a place on somebody's machine"));
+        }
+        if path.ends_with(".rs") && WITH_THE_FIELDS_WORDS.iter().any(|dir| path.starts_with(dir)) {
+            for (word, instead) in OTHER_WORDS.iter().filter(|(word, _)| names(line, word)) {
+                report(index + 1, format!("`{word}`: the field calls it {instead}, and so does the glossary"));
+            }
         }
         if SANS_IO.iter().any(|dir| path.starts_with(dir)) {
             for input in HIDDEN_INPUTS.iter().filter(|input| names(line, input)) {
@@ -173,6 +194,13 @@ mod tests {
     fn notes_and_machine_paths_are_found_anywhere() {
         let text = format!("a\nb {} c\n{}x\n", NOTES[0], MACHINE_PATHS[1]);
         assert_eq!(lines("docs/a.md", &text), [2, 3]);
+    }
+
+    #[test]
+    fn what_the_field_has_a_word_for_is_called_by_that() {
+        let text = "//! x\nstruct Gate;\n// The gate is a word.\nfn told(gone: Vec<u8>) {}\nmod departed;\nlet x = node.has_news();\n";
+        assert_eq!(lines("crates/server/src/a.rs", text), [2, 5, 6]);
+        assert_eq!(lines("crates/policy/src/a.rs", text), []);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Every rule on every file of the repository.
 
-use isonomia_tidy::{Finding, layers, links, text, tree};
+use isonomia_tidy::{Finding, circles, layers, links, text, tree};
 
 fn expect_none(findings: Vec<Finding>) {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
@@ -12,6 +12,11 @@ fn files_keep_to_the_style() {
     let texts = tree::texts(&tree::root()).unwrap();
     assert!(texts.iter().any(|(path, _)| path == "crates/tidy/tests/repository.rs"), "the files are looked at");
     expect_none(texts.iter().flat_map(|(path, content)| text::check(path, content)).collect());
+}
+
+#[test]
+fn no_more_modules_use_each_other_in_circles() {
+    expect_none(circles::check(&tree::texts(&tree::root()).unwrap()));
 }
 
 #[test]

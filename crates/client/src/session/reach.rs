@@ -68,7 +68,7 @@ impl Session {
             if waited >= NOTICE_AFTER {
                 let (places, seconds) = (self.all_places(), self.config.timeout.0.div_ceil(1_000_000_000));
                 let text = format!("waiting for a server at {places}, {seconds} s at most: {}", trouble.text);
-                self.notice(Notice::Told(&text));
+                self.notice(Notice::Warning(&text));
             }
             if waited >= ask_after {
                 self.ask_others(&identity, deadline);

@@ -146,7 +146,7 @@ fn without_a_coordinator_everybody_is_served() {
     assert_eq!(node.hear(Nanos(10), nothing(8)), Err(Outdated::OtherProcess { told: 8, own: 7 }));
     assert!(node.is_open(), "it is for an earlier process");
     node.hear(Nanos(10), nothing(7)).unwrap();
-    assert!(!node.is_open() && !node.admits(a) && !node.admits(b) && node.has_news());
+    assert!(!node.is_open() && !node.admits(a) && !node.admits(b) && node.has_changed());
     let report = node.report(Nanos(10));
     assert_eq!(report.applications.iter().filter(|app| app.claim.is_some()).count(), 2);
     node.hear(Nanos(11), says(5, "b")).unwrap();

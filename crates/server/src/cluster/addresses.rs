@@ -1,7 +1,5 @@
 //! Where servers listen, for clients that were sent to one of them by its number.
 
-use super::Cluster;
-use isonomia_units::ServerId;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +13,7 @@ pub(super) struct Missing(Mutex<BTreeSet<u16>>);
 
 impl Missing {
     /// Tells the operator once of each.
-    fn tell(&self, server: u16, epoch: u32) {
+    pub fn tell(&self, server: u16, epoch: u32) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= TOLD_MAX {
             told.clear();
@@ -27,20 +25,5 @@ impl Missing {
                 "a client needs a server that the cluster file does not have: is there still something on it?"
             );
         }
-    }
-}
-
-impl Cluster {
-    /// Where a server listens, each address in a line of its own; nothing if the cluster file does not have it.
-    pub fn addresses_of(&self, server: u64) -> Option<String> {
-        let map = self.config.map();
-        // No server ever had a greater number.
-        let number = u16::try_from(server).ok()?;
-        let Some(known) = map.server(ServerId(number)) else {
-            self.missing.tell(number, map.epoch().0);
-            return None;
-        };
-        let lines: Vec<String> = known.listen.iter().map(ToString::to_string).collect();
-        Some(lines.join("\n"))
     }
 }

@@ -4,56 +4,16 @@
 //! in front of it, but is answered by the next worker that looks ([`Cluster::answer_control`]), a few messages at a time so that requests of
 //! clients wait no longer for it than for each other.
 
-use super::controller::{Heard, LedgerQuestion, give_ledger};
-use super::{Cluster, moving, wire};
-use crate::connection::Way;
-use crate::core::Core;
-use crate::target::Pending;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+pub mod queue;
 
-/// Messages that wait to be answered at most: more than all servers of a cluster send at once. Others wait as requests do.
-const WAITING_MAX: usize = 4_096;
+use super::controller::{Heard, LedgerQuestion, give_ledger};
+use super::membership::Cluster;
+use super::{moving, wire};
+use crate::connection::{Pending, Way};
+use crate::core::Core;
+
 /// Messages that a worker answers before it looks after clients again.
 const AT_ONCE: usize = 16;
-
-/// Control messages that have come and are not answered.
-#[derive(Debug, Default)]
-pub struct ControlQueue {
-    waiting: Mutex<VecDeque<Pending>>,
-    /// Whether there are any: workers look all the time.
-    has_some: AtomicBool,
-}
-
-impl ControlQueue {
-    /// Keeps a message until a worker answers it; gives it back if there are too many.
-    pub fn keep(&self, pending: Pending) -> Result<(), Box<Pending>> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() >= WAITING_MAX {
-            return Err(Box::new(pending));
-        }
-        waiting.push_back(pending);
-        self.has_some.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    fn next(&self) -> Option<Pending> {
-        if !self.has_some.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = waiting.pop_front();
-        self.has_some.store(!waiting.is_empty(), Ordering::Release);
-        next
-    }
-}
-
-/// Whether messages of this kind are answered from memory, in a moment.
-pub fn is_control(kind: u32) -> bool {
-    let of_tables = matches!(kind, wire::JobTable::KIND | wire::JobTable::OF_METADATA | wire::RATE_TABLE);
-    of_tables || matches!(kind, wire::PhaseReport::KIND | wire::PhaseGrant::KIND) || Heard::is_kind(kind)
-}
 
 impl Cluster {
     /// Answers some of the control messages that have come; whether there were any.
@@ -76,13 +36,16 @@ impl Cluster {
         match pending.header.valid {
             wire::WantedPiece::KIND => moving::give_piece(core, pending, bytes),
             wire::JobTable::KIND | wire::JobTable::OF_METADATA | wire::RATE_TABLE => {
-                self.told.keep(core, (self.config.number, &self.config.map()), pending, bytes)
+                let own = (self.config.number, &*self.config.map());
+                let reply = self.peer_tables.keep(&core.rates, &self.port, own, pending, bytes);
+                core.answer_late(pending, &reply, &[]);
             }
             wire::PhaseReport::KIND => self.hear_claims(core, pending, bytes),
             wire::PhaseGrant::KIND => self.hear_grant(core, pending, bytes),
             LedgerQuestion::KIND => give_ledger(core, pending, bytes),
             kind if Heard::is_kind(kind) => {
-                self.port.keep(core, (self.config.number, &self.config.map()), pending, bytes);
+                let reply = self.port.keep((self.config.number, &self.config.map()), pending, bytes);
+                core.answer_late(pending, &reply, &[]);
             }
             _ => return false,
         }

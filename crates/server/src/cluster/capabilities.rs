@@ -6,7 +6,6 @@
 //! They end by the time of day, which the servers' clocks need not agree on by minutes ([`CLOCKS_APART_SECS_MAX`]). Those of a server whose
 //! clock is further apart are refused, and the log says so.
 
-use super::Cluster;
 use crate::clock;
 use isonomia_proto::object::{ObjectCapability, ObjectCode};
 use isonomia_store::{OBJECT_CAPABILITY_SECS_MAX, ObjectSigner, StoreError};
@@ -55,7 +54,7 @@ impl Capabilities {
     }
 
     /// The time of day, by this server's clock.
-    fn now_secs(&self) -> u64 {
+    pub fn now_secs(&self) -> u64 {
         let now = now_secs();
         #[cfg(test)]
         let now = now.saturating_add_signed(self.ahead_secs.load(std::sync::atomic::Ordering::Relaxed));
@@ -122,32 +121,6 @@ impl Capabilities {
             doubts.said_at_secs = Some(now_secs);
         }
         said
-    }
-}
-
-impl Cluster {
-    /// Makes out capabilities: see [`Capabilities::sign`]. [`StoreError::NotSupported`] if the servers have no key in common.
-    pub fn sign_objects(
-        &self,
-        objects: ((u64, u32), &[TargetId]),
-        access: u32,
-        holder: u32,
-    ) -> Result<(ObjectCapability, Vec<ObjectCode>), StoreError> {
-        let capabilities = self.capabilities.as_ref().ok_or(StoreError::NotSupported)?;
-        Ok(capabilities.sign(objects, access, holder, capabilities.now_secs()))
-    }
-
-    /// Verifies one.
-    pub fn verify_objects(&self, capability: &ObjectCapability, needed: u32) -> Result<(), StoreError> {
-        let capabilities = self.capabilities.as_ref().ok_or(StoreError::NotSupported)?;
-        capabilities.verify(capability, needed, capabilities.now_secs())
-    }
-
-    /// Goes on with the secret of a newer epoch.
-    pub(super) fn rotate(&self, epoch: u64) {
-        if let Some(capabilities) = &self.capabilities {
-            capabilities.rotate(epoch);
-        }
     }
 }
 

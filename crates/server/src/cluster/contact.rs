@@ -1,8 +1,8 @@
 //! Whether the root server is there: if it is not, this one answers for the root directory from its copy of the table, to
 //! those who only read.
 
-use super::Driver;
 use crate::clock;
+use isonomia_cluster::map::Server;
 use isonomia_units::{Nanos, ServerId};
 
 /// A root server that has said nothing for this long is away: it answers a question each second.
@@ -32,25 +32,20 @@ impl RootContact {
     pub fn is_away(&self) -> bool {
         self.is_away
     }
-}
 
-impl Driver {
-    /// Notices that the root server has gone, or is back.
-    pub(super) fn look_for_root(&mut self) {
-        let map = self.config.map();
-        let is_away = self.config.number != map.root().number && clock::now().since(self.root.heard_at) >= AWAY_AFTER;
-        if is_away == self.root.is_away {
-            return;
+    /// Notices that the root server has gone, or is back, on server `own`; whether that is new.
+    pub fn look(&mut self, own: ServerId, root: &Server) -> bool {
+        let is_away = own != root.number && clock::now().since(self.heard_at) >= AWAY_AFTER;
+        if is_away == self.is_away {
+            return false;
         }
-        self.root.is_away = is_away;
-        let root = &map.root().name;
+        self.is_away = is_away;
+        let root = &root.name;
         if is_away {
             tracing::warn!(%root, "the root server is away: its directory is listed from a copy, which may be old");
         } else {
             tracing::info!(%root, "the root server is back, and lists its directory itself");
         }
-        if let Err(error) = self.tell_store() {
-            tracing::error!(%error, "the names of volumes cannot be stored");
-        }
+        true
     }
 }

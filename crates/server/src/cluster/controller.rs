@@ -213,7 +213,9 @@ impl Commander {
         let own = map.server(self.config.number).filter(|_| !wanted.is_empty());
         let Some(own) = own.map(|server| server.name.to_string()) else { return };
         let etcd = || Etcd::new(wanted.clone(), map.name());
-        match Lease::start(self.core.clone(), etcd(), own, map.control().decide) {
+        let core = self.core.clone();
+        let is_stopping = move || core.is_stopping.load(Ordering::Relaxed);
+        match Lease::start(is_stopping, etcd(), own, map.control().decide) {
             Ok(lease) => {
                 self.coordination = Some(Coordination { endpoints: wanted.clone(), etcd: etcd(), lease });
                 self.tell_lease();

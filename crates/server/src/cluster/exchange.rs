@@ -8,30 +8,27 @@
 //! The metadata services of all servers are divided by the policy, too, and apart from the targets: a job that opens many files has no less
 //! of the targets for it, as on one server.
 //!
-//! If other jobs are in it than before, the thread is woken: servers look at different moments, and what one of them has told shortly after
-//! another one looked would else count there nearly two intervals after it began. It looks so out of turn [`EARLY_PER_INTERVAL`] times an
-//! interval at most, and then tells others only if its own jobs are other ones than they know.
+//! A table with other jobs than the one before wakes the thread. Servers look at different moments, so without that a new job
+//! could count elsewhere only nearly two intervals after it began. The thread is woken so [`EARLY_PER_INTERVAL`] times an interval at
+//! most, and then tells others only if its own jobs are other ones than they know.
 
 use super::controller::infos;
 use super::links::Links;
+use super::peer_tables::{begun, interval_of};
 use super::placing::Known;
 use super::trial::Trial;
-use super::wire::{self, JobTable, RATE_TABLE};
+use super::wire::{self, JobTable};
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
-use crate::target::Pending;
-use isonomia_cluster::{Map, map};
+use isonomia_cluster::map;
 use isonomia_policy::PolicySpec;
-use isonomia_policy::exchange::{Course, Exchange, Left, Meters, Rule, Table};
-use isonomia_proto::request::ReplyHeader;
+use isonomia_policy::exchange::{Course, Left, Meters, Table};
 use isonomia_transport::handshake::Protection;
-use isonomia_units::{Edition, Editions, JobInfo, Nanos, Placement, ServerId};
-use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use isonomia_units::{Edition, JobInfo, Nanos, Placement, ServerId};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// The longest sleep, so that the end of the server and another cluster file are noticed.
@@ -39,119 +36,10 @@ const SLEEP_MAX: Nanos = Nanos::from_millis(200);
 /// See the module.
 const EARLY_PER_INTERVAL: u64 = 8;
 
-/// How often it is looked which files are closed.
+/// How often closed files are looked for.
 const CLOSED_EVERY: Nanos = Nanos::from_millis(100);
 /// How much later than this server others may hear that files are placed by what they tell.
 const TOLD_TO_WITHIN: Nanos = Nanos::from_secs(2);
-
-/// What others told.
-#[derive(Debug)]
-pub struct Told {
-    exchange: Mutex<Exchange>,
-    /// The same of the metadata services.
-    of_metadata: Mutex<Exchange>,
-    /// The latest tables of each kind.
-    editions: Mutex<BTreeMap<u32, Editions>>,
-    /// Free bytes of the targets of each server, this one's too.
-    free_bytes: Mutex<BTreeMap<ServerId, Vec<u64>>>,
-    /// Other jobs are in the tables than when the exchanger looked last.
-    has_news: AtomicBool,
-    exchanger: OnceLock<Thread>,
-}
-
-impl Told {
-    /// Nothing yet.
-    pub fn new(settings: map::Exchange) -> Self {
-        Self {
-            exchange: Mutex::new(begun(settings)),
-            of_metadata: Mutex::new(begun(settings)),
-            editions: Mutex::default(),
-            free_bytes: Mutex::default(),
-            has_news: AtomicBool::new(false),
-            exchanger: OnceLock::new(),
-        }
-    }
-
-    /// What counts of the targets, or of the metadata services.
-    fn lock(&self, is_metadata: bool) -> MutexGuard<'_, Exchange> {
-        let exchange = if is_metadata { &self.of_metadata } else { &self.exchange };
-        exchange.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps the table that a server sent, and confirms it.
-    pub fn keep(&self, core: &Core, (own, map): (ServerId, &Map), pending: &Pending, bytes: &[u8]) {
-        let from = ServerId(pending.header.offset as u16);
-        let is_known = map.server(from).is_some() && from != own;
-        let kept = if is_known {
-            self.hear(core, (from, pending.header.valid), bytes)
-        } else {
-            Err("it is no other server of the cluster file".to_owned())
-        };
-        let seq = pending.header.seq;
-        let reply = match kept {
-            Ok(()) => ReplyHeader::ok(seq, 0, 0),
-            Err(error) => {
-                core.cluster.get().into_iter().for_each(|cluster| cluster.port.refuse(from, &error));
-                ReplyHeader::error(seq, Errno::PROTO.raw_os_error().unsigned_abs())
-            }
-        };
-        core.answer_late(pending, &reply, &[]);
-    }
-
-    fn hear(&self, core: &Core, (from, kind): (ServerId, u32), bytes: &[u8]) -> Result<(), String> {
-        let (unreadable, now) = (|| "a table that cannot be read".to_owned(), clock::now());
-        if kind == RATE_TABLE {
-            let (edition, table) = wire::decode_rates(bytes).ok_or_else(unreadable)?;
-            self.admit(now, (from, kind), edition)?;
-            core.rates.tell(now, from, table);
-            return Ok(());
-        }
-        let JobTable { edition, table, free_bytes } = JobTable::decode(bytes).ok_or_else(unreadable)?;
-        self.admit(now, (from, kind), edition)?;
-        let is_metadata = kind == JobTable::OF_METADATA;
-        if !is_metadata {
-            self.note_free(from, free_bytes);
-        }
-        let is_news = self.lock(is_metadata).tell(now, from, table).map_err(|error| error.to_string())?;
-        if is_news {
-            self.has_news.store(true, Ordering::Release);
-            self.exchanger.get().into_iter().for_each(Thread::unpark);
-        }
-        Ok(())
-    }
-
-    /// Refuses a table that came before, or after a later one.
-    fn admit(&self, now: Nanos, (from, kind): (ServerId, u32), edition: Edition) -> Result<(), String> {
-        let mut editions = self.editions.lock().unwrap_or_else(PoisonError::into_inner);
-        editions.entry(kind).or_default().admit(now, from, edition).map_err(|error| format!("an old table: {error}"))
-    }
-
-    /// The targets of `server` have so many free bytes.
-    pub fn note_free(&self, server: ServerId, free_bytes: Vec<u64>) {
-        self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner).insert(server, free_bytes);
-    }
-
-    fn free_bytes(&self) -> BTreeMap<ServerId, Vec<u64>> {
-        self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// How many other servers' tables count.
-    pub fn heard(&self) -> usize {
-        self.lock(false).heard()
-    }
-
-    /// A copy without those who are silent: workers, who keep what comes, do not wait while it is made use of.
-    fn copy(&self, now: Nanos, is_metadata: bool) -> Exchange {
-        let mut told = self.lock(is_metadata);
-        told.forget(now);
-        told.clone()
-    }
-}
-
-fn begun(settings: map::Exchange) -> Exchange {
-    let rule = if settings.is_by_presence { Rule::Presence } else { Rule::Received };
-    Exchange::new(rule, interval_of(settings))
-}
 
 /// What is exchanged of the metadata services.
 struct Metadata {
@@ -223,7 +111,7 @@ impl Exchanger {
     pub fn run(&mut self) {
         if let Some(cluster) = self.core.cluster.get() {
             // It is run once.
-            let _ = cluster.told.exchanger.set(std::thread::current());
+            let _ = cluster.peer_tables.exchanger.set(std::thread::current());
         }
         while !self.core.is_stopping.load(Ordering::Relaxed) {
             self.forget_closed_files();
@@ -235,7 +123,7 @@ impl Exchanger {
             }
             if (settings, map.servers().len()) != (self.settings, self.servers) || self.servers == 0 {
                 self.servers = map.servers().len();
-                self.core.rates.be_one_of(&self.core, self.servers, settings.interval);
+                self.core.rates.be_one_of(&self.core.targets, self.servers, settings.interval);
             }
             if settings != self.settings {
                 self.settings = settings;
@@ -245,7 +133,7 @@ impl Exchanger {
                 self.metadata.course = course(settings);
                 if let Some(cluster) = self.core.cluster.get() {
                     for is_metadata in [false, true] {
-                        *cluster.told.lock(is_metadata) = begun(settings);
+                        *cluster.peer_tables.lock(is_metadata) = begun(settings);
                     }
                 }
                 self.core.targets.iter().for_each(|target| target.apportion(clock::now(), &[]));
@@ -259,7 +147,7 @@ impl Exchanger {
                     self.next_at = (self.next_at + interval).max(done_at + done_at.since(now));
                     continue;
                 }
-                Some(interval) if self.has_news() => {
+                Some(interval) if self.has_changed() => {
                     if now >= self.early_at {
                         self.exchange(now, false);
                         let done_at = clock::now();
@@ -291,11 +179,11 @@ impl Exchanger {
     /// Decides for the policy that has no say; when to do so again.
     fn try_beside(&mut self, now: Nanos) -> Option<Nanos> {
         let cluster = self.core.cluster.get()?;
-        self.trial.look(&self.core, &self.config, now, || cluster.told.copy(now, false))
+        self.trial.look(&self.core, &self.config, now, || cluster.peer_tables.copy(now, false))
     }
 
-    fn has_news(&self) -> bool {
-        self.core.cluster.get().is_some_and(|cluster| cluster.told.has_news.load(Ordering::Acquire))
+    fn has_changed(&self) -> bool {
+        self.core.cluster.get().is_some_and(|cluster| cluster.peer_tables.has_changed.load(Ordering::Acquire))
     }
 
     /// Looks, tells, and divides; rates only in turn, because what is seen of them in a shorter time is chance.
@@ -303,7 +191,7 @@ impl Exchanger {
         let core = self.core.clone();
         let Some(cluster) = core.cluster.get() else { return };
         // Before the tables are looked at: what comes meanwhile is looked at again.
-        cluster.told.has_news.store(false, Ordering::Release);
+        cluster.peer_tables.has_changed.store(false, Ordering::Release);
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
         // Whoever decides for all targets tells each its parts.
         let is_decided = policy.allocated().is_some();
@@ -317,11 +205,11 @@ impl Exchanger {
         let infos: HashMap<_, _> =
             if usage.iter().all(|usage| usage.is_empty()) && !is_wanted { HashMap::new() } else { infos(&core) };
         let own = self.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
-        let mut free_bytes = cluster.told.free_bytes();
+        let mut free_bytes = cluster.peer_tables.free_bytes();
         if is_in_turn || !own.table.has_the_jobs_of(&self.told) {
             self.tell(&own.table, free_bytes.get(&self.config.number).map_or(&[], Vec::as_slice), is_balanced);
         }
-        let mut told = cluster.told.copy(now, false);
+        let mut told = cluster.peer_tables.copy(now, false);
         if is_wanted {
             let left = told.left(self.config.number, Arc::new(own.table.clone()));
             let silent = self.silent(now, &left, (is_balanced, told.kept_for()));
@@ -336,7 +224,7 @@ impl Exchanger {
             target.apportion(now, &parts);
         }
         self.divide_metadata(now, &policy, is_in_turn);
-        if is_in_turn && let Some(table) = core.rates.divide(&core, now) {
+        if is_in_turn && let Some(table) = core.rates.divide(&core.policy, &core.targets, &core.bell, now) {
             let (map, own) = (self.config.map(), self.config.number);
             let message = wire::encode_rates(self.next_edition(), &table);
             for server in map.servers().iter().filter(|server| server.number != own) {
@@ -363,7 +251,7 @@ impl Exchanger {
                 self.metadata.links.send(server.number, (JobTable::OF_METADATA, bytes.clone()));
             }
         }
-        let mut others = cluster.told.copy(now, true);
+        let mut others = cluster.peer_tables.copy(now, true);
         let parts = others.join(now, policy, &own.table, &mut self.metadata.course);
         // Alone it does as the policy says, of which it knows sooner who is there.
         let parts = if others.heard() == 0 { Vec::new() } else { own.parts(parts).pop().unwrap_or_default() };
@@ -402,10 +290,6 @@ impl Exchanger {
             self.links.send(server.number, (kind, bytes.clone()));
         }
     }
-}
-
-fn interval_of(settings: map::Exchange) -> Nanos {
-    settings.interval.unwrap_or(map::Exchange::INTERVAL_DEFAULT)
 }
 
 fn course(settings: map::Exchange) -> Course {

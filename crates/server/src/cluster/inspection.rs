@@ -5,13 +5,12 @@
 //! record says. It goes twice: what was asked the first time has been removed by the second, which removes what an answer that
 //! was lost left. Servers that do not answer are for the operator's program to name.
 
-use super::objects::{Done, id_of};
 use crate::clock;
-use crate::core::Core;
 use isonomia_cluster::node::Input;
 use isonomia_cluster::objects::ObjectsId;
 use isonomia_proto::control::{ControlReply, ObjectsChecked};
-use isonomia_store::{ObjectPlace, StoreError};
+use isonomia_store::checksum::ObjectId;
+use isonomia_store::{ObjectPlace, Store, StoreError};
 use isonomia_units::Nanos;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -96,10 +95,9 @@ impl Inspector {
         self.at
     }
 
-    /// Does what is next, if anybody asked.
-    pub(super) fn step(&mut self, core: &Core) -> Result<Option<Done>, StoreError> {
-        let Some(cluster) = core.cluster.get() else { return Ok(None) };
-        let (inspection, now) = (&cluster.inspection, clock::now());
+    /// Does what is next, if anybody asked; what the node is to hear of it.
+    pub(super) fn step(&mut self, inspection: &Inspection, store: &Store) -> Result<Option<Input>, StoreError> {
+        let now = clock::now();
         let stage = inspection.look().stage;
         if stage == Stage::Idle || now < self.at {
             return Ok(None);
@@ -118,11 +116,11 @@ impl Inspector {
             }
             Stage::First | Stage::Second => {}
         }
-        let found = core.store.detached_objects(self.after, AT_ONCE_MAX).inspect_err(|error| inspection.fail(error))?;
+        let found = store.detached_objects(self.after, AT_ONCE_MAX).inspect_err(|error| inspection.fail(error))?;
         self.after = (found.len() == AT_ONCE_MAX).then(|| found.last().copied()).flatten();
         if stage != Stage::Second {
             // Not while the state is locked: it may take a while.
-            let lost: Vec<String> = found.iter().filter_map(|place| lost(core, *place)).collect();
+            let lost: Vec<String> = found.iter().filter_map(|place| lost(store, *place)).collect();
             let mut look = inspection.look();
             look.found.objects += found.len() as u64;
             look.found.lost += lost.len() as u64;
@@ -135,14 +133,19 @@ impl Inspector {
         }
         let mut objects: Vec<ObjectsId> = found.iter().map(|place| id_of(place.object)).collect();
         objects.dedup();
-        Ok((!objects.is_empty()).then_some(Done::Heard(Input::AskWanted { objects })))
+        Ok((!objects.is_empty()).then_some(Input::AskWanted { objects }))
     }
 }
 
+/// Whose object it is.
+pub(super) fn id_of(object: ObjectId) -> ObjectsId {
+    ObjectsId { number: object.number, generation: object.generation }
+}
+
 /// Why an object cannot be used, if it cannot.
-fn lost(core: &Core, place: ObjectPlace) -> Option<String> {
+fn lost(store: &Store, place: ObjectPlace) -> Option<String> {
     let object = place.object;
-    let (store, mut first) = (&core.store, [0]);
+    let mut first = [0];
     match store.stat_object(place).and_then(|_| store.read_object(place, 0, &mut first[..])) {
         // One that is being removed.
         Ok(_) | Err(StoreError::Stale) => None,

@@ -75,12 +75,12 @@ impl Links {
         let queue = self.to.entry(to).or_insert_with(|| {
             let (queue, messages) = sync_channel(waiting_max);
             let reach = reach.clone();
-            // Without a thread nothing is received, and messages are lost as on a network that is down.
+            // If no thread can be started, messages are lost as on a network that is down.
             let _ =
                 std::thread::Builder::new().name(format!("peer {to}")).spawn(move || deliver(&reach, to, &messages));
             queue
         });
-        // What is dropped is said again.
+        // Messages that are dropped are sent again by the protocol.
         let _ = queue.try_send(message);
     }
 

@@ -22,7 +22,7 @@ impl Driver {
         }
         self.next_load = now + LOOK_EVERY;
         if let (Some(cluster), Ok(free_bytes)) = (self.core.cluster.get(), self.core.store.free_bytes()) {
-            cluster.told.note_free(self.config.number, free_bytes);
+            cluster.peer_tables.note_free(self.config.number, free_bytes);
         }
         match self.core.store.stat_fs() {
             Ok(space) => {

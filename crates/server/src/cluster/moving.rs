@@ -1,20 +1,23 @@
 //! Volumes that come and go: what [`isonomia_cluster::volumes::hosted`] wants of the store for that, each on a thread of its
 //! own, because it takes as long as copying takes.
 //!
-//! Who gets a volume asks for one piece after the other ([`isonomia_store::Piece`]), remembers from time to time on stable storage with
-//! which to go on, and asks again until it has an answer. Who has it gives pieces of a volume only while nobody is served in it.
+//! The server that gets a volume asks for one piece after the other ([`isonomia_store::Piece`]), and again for each until it has an
+//! answer. From time to time it notes on stable storage which piece is next. The server that has the volume gives pieces of it only
+//! while no client is served in it.
 
+use super::Driver;
 use super::links::{LinkError, Reach};
+use super::membership::{Cluster, Event};
+use super::moves::{Coming, note_key};
 use super::wire::{Verdict, WantedPiece};
-use super::{Cluster, Driver, Event};
 use crate::clock;
+use crate::connection::Pending;
 use crate::core::Core;
-use crate::target::Pending;
 use isonomia_cluster::node::Input;
 use isonomia_cluster::request::Request;
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Phase, Version, VolumeName};
-use isonomia_proto::control::{ControlReply, MoveStatus};
+use isonomia_proto::control::ControlReply;
 use isonomia_proto::request::ReplyHeader;
 use isonomia_store::{PIECE_BYTES_MAX, Piece, PiecePlace, Store, StoreError, root_of};
 use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
@@ -22,8 +25,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// Operations that have begun in a volume that is to go have this long to end.
@@ -36,7 +39,7 @@ const PIECES_BETWEEN_NOTES: u32 = 64;
 const PIECE_WITHIN: Nanos = Nanos::from_secs(10);
 /// An operator who asks for a move is told within this time whether it is done: other operators wait meanwhile.
 const TOLD_WITHIN: Duration = Duration::from_millis(200);
-/// An operator who looks for no answer for this long has gone.
+/// An operator's program that does not ask for its answer for this long has ended.
 const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
 /// Questions of operators without an answer at most.
 const ASKED_MAX: usize = 64;
@@ -50,16 +53,6 @@ struct Note {
     place: PiecePlace,
 }
 
-/// Whether a record of the cluster is one of these.
-pub fn is_note(key: &[u8]) -> bool {
-    key.first() == Some(&b'M')
-}
-
-fn note_key(volume: VolumeId) -> [u8; 3] {
-    let [high, low] = volume.0.to_be_bytes();
-    [b'M', high, low]
-}
-
 /// A piece as it is sent.
 #[derive(Debug, Serialize, Deserialize)]
 struct Sent {
@@ -69,51 +62,6 @@ struct Sent {
     next_number: u64,
     /// The record of the volume's directory, with the last piece.
     directory: Option<Vec<u8>>,
-}
-
-/// How far it is with a volume that comes.
-#[derive(Debug)]
-struct Coming {
-    instruction: Version,
-    from: ServerId,
-    /// The table still says so.
-    is_wanted: AtomicBool,
-    inodes: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// The volumes that come to this server, and all that are on their way, for operators.
-#[derive(Debug, Default)]
-pub struct Moves {
-    coming: Mutex<HashMap<VolumeId, Arc<Coming>>>,
-    /// Of each volume the server that it leaves, and the one that it goes to.
-    all: Mutex<HashMap<VolumeId, (ServerId, ServerId)>>,
-    /// What the root server was asked for operators, by the numbers of their wishes, and when they looked for an answer last.
-    asked: Mutex<HashMap<u64, (Nanos, Receiver<Verdict>)>>,
-}
-
-impl Moves {
-    fn coming(&self) -> MutexGuard<'_, HashMap<VolumeId, Arc<Coming>>> {
-        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Where a volume goes that is on its way.
-    pub fn of(&self, volume: VolumeId) -> Option<(ServerId, ServerId)> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).get(&volume).copied()
-    }
-
-    /// What operators are told of volumes that come here.
-    pub fn status(&self) -> Vec<MoveStatus> {
-        let of = |(volume, coming): (&VolumeId, &Arc<Coming>)| MoveStatus {
-            number: volume.0,
-            from: coming.from.0,
-            inodes: coming.inodes.load(Ordering::Relaxed),
-            bytes: coming.bytes.load(Ordering::Relaxed),
-        };
-        let mut moves: Vec<MoveStatus> = self.coming().iter().map(of).collect();
-        moves.sort_unstable_by_key(|status| status.number);
-        moves
-    }
 }
 
 impl Cluster {
@@ -194,13 +142,13 @@ impl Driver {
                 tracing::warn!(volume = number.0, %error, "a volume does not move");
                 error.errno() as i32
             });
-            // What is cut off here is gone on with at the next start.
+            // What is interrupted here is continued at the next start.
             if core.is_stopping.load(Ordering::Relaxed) {
                 return;
             }
             if let Some(cluster) = core.cluster.get() {
                 cluster.moves.coming().remove(&number);
-                // Without the other end the server stops.
+                // It fails only when the server stops.
                 let _ = cluster.events.send(Event::Worked(number, result));
             }
         });
@@ -236,13 +184,14 @@ impl Driver {
 pub(super) fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
     let until = clock::now() + DRAINED_WITHIN;
     let goes_on = || clock::now() < until && !core.is_stopping.load(Ordering::Relaxed);
-    // A writer's objects may have bytes of which he has not told. He is in the table of sessions, then among the departed, and
-    // then the store knows: so each is looked at after what leads on to the next has ended.
+    // Objects of a file may have bytes of which their writer has not told. Who writes is known first to the table of sessions,
+    // when the session ends to the release queue, and then to the store. An operation may be moving that from one to the next, so each is
+    // looked at only after all operations that had begun have ended.
     let drained = || if core.store.drain(goes_on) { Ok(()) } else { Err(StoreError::Busy) };
     drained()?;
     let has_writers = core.sessions.any_writes_in(volume);
     drained()?;
-    if has_writers || core.departed.any_wrote_in(volume) {
+    if has_writers || core.release_queue.any_wrote_in(volume) {
         return Err(StoreError::Busy);
     }
     // The other server would know nothing of locks, nor wait for those who had some when this one stopped.
@@ -263,7 +212,7 @@ fn fetch(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -> Resul
     let is_stopping = || core.is_stopping.load(Ordering::Relaxed);
     let mut is_told = false;
     let clean = || {
-        // First, or after a stop it would be gone on with in the middle of what was removed.
+        // The note goes first: after a stop in between, the copy would be continued in the middle of what was removed.
         core.store.keep_cluster_records([(&note_key(volume)[..], None)])?;
         if fetched.is_err() { core.store.drop_volume(volume) } else { Ok(()) }
     };

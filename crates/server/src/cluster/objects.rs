@@ -1,25 +1,22 @@
-//! Objects of spread files: what a volume server has data servers do with them, and what this one does for others.
+//! Objects of spread files: what this server, as the server of their volume, has data servers do with them; and what it does itself,
+//! as a data server, for others.
 //!
-//! [`isonomia_cluster::objects`] says what is to be said to whom. All of it waits for the storage, so a thread of its own,
-//! `objects`, does it ([`Worker`]) and tells the thread that has the node ([`Driver`]) what came of it. What there is no room for is
-//! dropped: it comes again.
+//! [`isonomia_cluster::objects`] decides which server is told what. All of it waits for the storage, so a thread of its own,
+//! `objects`, does it ([`Worker`]) and tells the thread that has the node ([`super::Driver`]) what came of it. Tasks beyond
+//! [`TASKS_MAX`] are dropped: whoever gave them gives them again.
 
 use super::capabilities::{now_secs, valid_until_secs};
-use super::inspection::Inspector;
-use super::waiting::Waiting;
-use super::{Cluster, Driver, Event};
+use super::inspection::{Inspector, id_of};
+use super::membership::{Done, Event};
 use crate::clock;
-use crate::core::{Core, REPLY_LEN_MAX};
-use crate::execute;
-use crate::target::Pending;
+use crate::core::Core;
 use isonomia_cluster::node::{Effect, Input};
 use isonomia_cluster::objects::{Intent, ObjectsId, Order, PARTS_MAX, Part, What};
-use isonomia_cluster::request::{Answer, Refusal, RequestId};
+use isonomia_cluster::request::RequestId;
 use isonomia_proto::object::server_of;
 use isonomia_store::checksum::ObjectId;
 use isonomia_store::{Cut, ObjectPlace, SpreadObjects, StoreError};
 use isonomia_units::{Ino, Nanos, ServerId, TargetId};
-use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +41,7 @@ const PASS_EVERY: Nanos = Nanos::from_secs(5);
 const ASKED_AT_ONCE_MAX: usize = 64;
 
 /// What the thread is to do.
-enum Task {
+pub(super) enum Task {
     /// Do this for a volume server.
     Serve { from: ServerId, order: Order },
     /// Begin to cut a file for a request.
@@ -59,24 +56,12 @@ enum Task {
     CutLoose,
 }
 
-/// What came of it.
-pub enum Done {
-    /// The node is to hear this.
-    Heard(Input),
-    /// This is on stable storage, and the request waits until it is done.
-    Intended(RequestId, Intent),
-    /// The request may have its answer: there is nothing to be cut any more.
-    Nothing(RequestId),
-    /// It failed.
-    Failed(RequestId, StoreError),
-}
-
 /// What the driver has of it.
 pub struct Objects {
-    tasks: SyncSender<Task>,
+    pub(super) tasks: SyncSender<Task>,
     /// Requests that wait for a cut.
-    waiting: HashSet<RequestId>,
-    worker: Option<Worker>,
+    pub(super) waiting: HashSet<RequestId>,
+    pub(super) worker: Option<Worker>,
 }
 
 /// The thread.
@@ -130,75 +115,6 @@ impl Objects {
     }
 }
 
-impl Driver {
-    /// What the thread `objects` does until the server stops. To be taken once.
-    pub fn objects_worker(&mut self) -> Option<Worker> {
-        self.objects.worker.take()
-    }
-
-    /// A request waits until a file is cut.
-    pub(super) fn cut(&mut self, id: RequestId, ino: Ino, size_bytes: u64) {
-        if self.objects.tasks.try_send(Task::Cut { id, ino, size_bytes }).is_err() {
-            self.requests.fail(&self.core, id, Errno::AGAIN);
-        }
-    }
-
-    /// The thread `objects` has done something.
-    pub(super) fn objects_done(&mut self, done: Done) {
-        match done {
-            Done::Heard(input) => self.give(input),
-            Done::Intended(id, intent) => {
-                // If its time is over nobody waits, and it is done all the same.
-                let request = self.requests.deadline(id).map(|deadline| (id, deadline));
-                self.objects.waiting.extend(request.map(|(id, _)| id));
-                self.give(Input::Intent { intent, request });
-            }
-            Done::Nothing(id) => self.serve_rest(id),
-            Done::Failed(id, error) => {
-                self.requests.fail(&self.core, id, Errno::from_raw_os_error(error.errno() as i32));
-            }
-        }
-    }
-
-    /// A cut is done, or takes too long; gives the answer back if it is none to a request that waits for one.
-    pub(super) fn cut_answered(
-        &mut self,
-        id: RequestId,
-        result: Result<Answer, Refusal>,
-    ) -> Option<Result<Answer, Refusal>> {
-        if !self.objects.waiting.remove(&id) {
-            return Some(result);
-        }
-        let errno = match result {
-            Ok(_) => {
-                self.serve_rest(id);
-                return None;
-            }
-            Err(Refusal::FileSystem(errno)) => Errno::from_raw_os_error(errno),
-            Err(Refusal::TimedOut) => Errno::TIMEDOUT,
-            Err(_) => Errno::AGAIN,
-        };
-        self.requests.fail(&self.core, id, errno);
-        None
-    }
-
-    /// Serves what a request wants besides the size, which its file has.
-    fn serve_rest(&self, id: RequestId) {
-        let Some(Waiting { pending, cut: Some(ino), .. }) = self.requests.take(id) else { return };
-        let mut room = vec![0; REPLY_LEN_MAX];
-        let Pending { connection, header, op, .. } = &pending;
-        let reply = execute::open::serve_cut(&self.core, connection, header, *op, ino, &mut room);
-        self.core.answer_late(&pending, &reply, &room[..reply.payload_len as usize]);
-    }
-}
-
-impl Cluster {
-    /// How many numbers each server has for its targets.
-    pub fn targets_per_server(&self) -> u32 {
-        u32::from(self.config.map().targets_per_server())
-    }
-}
-
 impl Worker {
     /// Works until the server stops.
     pub fn run(&mut self) {
@@ -219,8 +135,10 @@ impl Worker {
                 let done = self.cut_loose();
                 self.tell(done);
             }
-            match self.inspector.step(&self.core) {
-                Ok(done) => self.tell(done.into_iter().collect()),
+            let core = &self.core;
+            let looked = core.cluster.get().map(|cluster| self.inspector.step(&cluster.inspection, &core.store));
+            match looked.transpose() {
+                Ok(input) => self.tell(input.flatten().map(Done::Heard).into_iter().collect()),
                 Err(error) => tracing::error!(%error, "objects cannot be looked at"),
             }
             if clock::now() >= look_at {
@@ -233,7 +151,7 @@ impl Worker {
 
     fn tell(&self, done: Vec<Done>) {
         for done in done {
-            // Without the other end the server stops.
+            // It fails only when the server stops.
             let _ = self.events.send(Event::Objects(done));
         }
     }
@@ -410,10 +328,6 @@ impl Worker {
 fn place_of(objects: ObjectsId, part: &Part) -> ObjectPlace {
     let object = ObjectId { number: objects.number, generation: objects.generation, index: part.index };
     ObjectPlace { object, target: part.target }
-}
-
-pub(super) fn id_of(object: ObjectId) -> ObjectsId {
-    ObjectsId { number: object.number, generation: object.generation }
 }
 
 /// The last place that objects of any file before this one can have.

@@ -8,13 +8,13 @@
 //! silent coordinator noticed. It has connections of its own: nothing that is said here waits for data. What comes is taken by the
 //! worker that took it in.
 
-use super::Cluster;
 use super::links::Links;
+use super::membership::Cluster;
 use super::wire::{PhaseGrant, PhaseReport};
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
+use crate::connection::Pending;
 use crate::core::Core;
-use crate::target::Pending;
 use isonomia_planning::coordinator::Publication;
 use isonomia_proto::request::ReplyHeader;
 use isonomia_transport::handshake::Protection;
@@ -77,7 +77,7 @@ impl Cluster {
                 let heard = node.map_or(Ok(()), |node| {
                     node.lock().hear(clock::now(), publication).map_err(|error| error.to_string())
                 });
-                core.phases.look(core);
+                core.phases.look(&core.bell);
                 heard
             }
             None => Err("no grant of I/O phases by the coordinator".to_owned()),
@@ -150,7 +150,7 @@ impl Publisher {
                 }
             }
         } else if let Some(decides) = decides
-            && (node.has_news() || now.since(self.reported_at) >= REPEAT_EVERY)
+            && (node.has_changed() || now.since(self.reported_at) >= REPEAT_EVERY)
         {
             self.reported_at = now;
             let report = node.report(now);
@@ -159,6 +159,6 @@ impl Publisher {
         } else {
             drop(node);
         }
-        self.core.phases.look(&self.core);
+        self.core.phases.look(&self.core.bell);
     }
 }

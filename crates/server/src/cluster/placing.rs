@@ -233,7 +233,8 @@ fn code(placement: Placement) -> u8 {
     Placement::ALL.iter().position(|one| *one == placement).unwrap_or(0) as u8
 }
 
-/// All targets that new files may get, with the routers to their servers. There is one zone: where clients are, nobody tells.
+/// All targets that new files may get, with the routers to their servers. There is one zone, because it is not known where clients
+/// are.
 fn topology(map: &Map) -> Option<Topology> {
     let servers = || map.servers().iter().filter(|server| !server.retired);
     let targets = servers().flat_map(|server| {
@@ -274,7 +275,7 @@ fn shape(striping: &Striping, placement: Placement, hint: &OpenHint, targets: us
     };
     let most = NonZeroU32::new(most)?;
     if hint.expected_bytes == 0 {
-        // How large its parts are nobody knows: it is on one target while it is small.
+        // The size of its parts is not known: the file is on one target while it is small.
         return Some(Shape { stripes: writers.min(most).get() as usize, grows: true, ..said });
     }
     let shared = SharedLayout::new(Bytes(hint.expected_bytes), writers, most, STRIPE_UNIT);

@@ -4,109 +4,28 @@
 //! kept is a text of all that operators set ([`super::settings`]), so that a server that was away for several of them has all.
 //! An operator may have this server deviate: until the next policy of the cluster, or its own end.
 
+use super::Driver;
+use super::membership::{Cluster, Event};
 use super::settings::Settings;
 use super::wire::Verdict;
-use super::{Cluster, Driver, Event};
 use crate::clock;
 use crate::core::Core;
 use crate::operator;
 use isonomia_cluster::node::Input;
 use isonomia_cluster::policy::Policy;
-use isonomia_cluster::request::{Request, RequestId};
+use isonomia_cluster::request::Request;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::ControlReply;
 use isonomia_units::{Nanos, Placement};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// An operator is answered within this time: other operators wait meanwhile.
 const SET_WITHIN: Nanos = Nanos::from_secs(3);
 /// A root server that is not ready is asked again after this time.
 const ASK_AGAIN: Nanos = Nanos::from_millis(20);
-
-/// What this server follows. Taken before the server's own policy, which is set under it.
-#[derive(Debug, Default)]
-pub struct Standing {
-    now: Mutex<Followed>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Followed {
-    /// Of the cluster's policy that this server has; 0 if there is none.
-    version: u64,
-    /// Which of those that were set it is: see [`Settings::mark`].
-    mark: u64,
-    /// The draw of that.
-    draw: Option<Draw>,
-    deviates: bool,
-}
-
-/// Operators who wait for the decision, on the root server.
-#[derive(Debug, Default)]
-pub struct Operators {
-    waiting: HashMap<RequestId, SyncSender<Verdict>>,
-    asked: u64,
-}
-
-impl Operators {
-    /// Theirs are numbers that users' requests never get to.
-    const FIRST: u64 = 1 << 63;
-
-    fn add(&mut self, answer: SyncSender<Verdict>) -> RequestId {
-        self.asked += 1;
-        let id = RequestId(Self::FIRST | self.asked);
-        self.waiting.insert(id, answer);
-        id
-    }
-
-    /// Answers request `id`, if it is an operator's.
-    pub fn answer(&mut self, id: RequestId, verdict: impl FnOnce() -> Verdict) -> bool {
-        let Some(answer) = self.waiting.remove(&id) else { return false };
-        // He may have gone.
-        let _ = answer.try_send(verdict());
-        true
-    }
-}
-
-impl Standing {
-    fn lock(&self) -> MutexGuard<'_, Followed> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The version of the cluster's policy that this server has, and whether it does not follow that.
-    pub fn told(&self) -> (u64, bool) {
-        let followed = self.lock();
-        (followed.version, followed.deviates)
-    }
-
-    /// An operator sets the policy of this server alone.
-    pub fn deviate(&self, core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply {
-        let mut followed = self.lock();
-        let reply = operator::apply(core, spec, draw);
-        followed.deviates = true;
-        reply
-    }
-
-    /// The cluster has this from now on, as `version`.
-    fn follow(&self, core: &Core, version: u64, settings: Result<Settings, String>) {
-        let mut followed = self.lock();
-        match settings {
-            Ok(Settings { policy: Some((draw, spec)), mark, .. }) if mark == 0 || mark != followed.mark => {
-                operator::apply(core, spec, Some(draw));
-                *followed = Followed { version, mark, draw: Some(draw), deviates: false };
-            }
-            // Another setting has changed.
-            Ok(_) => followed.version = version,
-            Err(error) => {
-                tracing::error!(%error, version, "the cluster's policy is none that this server knows: it keeps its own");
-                (followed.version, followed.deviates) = (version, true);
-            }
-        }
-    }
-}
 
 impl Cluster {
     /// Has the root server set the policy of the cluster, and waits for its decision.
@@ -115,7 +34,7 @@ impl Cluster {
     /// With the reason why it is not known to be set.
     pub fn set_policy(&self, core: &Core, spec: &PolicySpec, draw: Option<Draw>) -> Result<ControlReply, String> {
         let own = || core.policy.lock().unwrap_or_else(PoisonError::into_inner).draw;
-        let draw = draw.or(self.standing.lock().draw).unwrap_or_else(own);
+        let draw = draw.or(self.standing.draw()).unwrap_or_else(own);
         let version = self.set(&Settings::policy(draw, spec.clone()), "policy")?;
         Ok(ControlReply::Policy {
             policy: spec.to_string(),
@@ -203,19 +122,20 @@ impl Driver {
             if let Ok(settings) = &settings {
                 cluster.placing.set(settings.placement.flatten());
             }
-            cluster.standing.follow(&self.core, policy.version, settings);
+            let apply = |spec, draw| drop(operator::apply(&self.core, spec, Some(draw)));
+            cluster.standing.follow(policy.version, settings, apply);
         }
         tracing::info!(version = policy.version, policy = %policy.text, "the cluster has this policy");
     }
 
     /// Lets clients in once this server may serve them.
-    pub(super) fn open_gate(&self) {
+    pub(super) fn let_clients_in(&self) {
         let is_starting = self.node.may_serve(clock::now()) == Err(isonomia_cluster::request::Refusal::Starting);
         if let Some(cluster) = self.core.cluster.get().filter(|_| !is_starting) {
-            if !cluster.gate.is_open() {
+            if !cluster.startup_queue.is_open() {
                 self.core.holders.begin(clock::now());
             }
-            cluster.gate.open().into_iter().for_each(|pending| self.core.queue_held(pending));
+            cluster.startup_queue.open().into_iter().for_each(|pending| self.core.queue_held(pending));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A newer cluster file: an operator has the server read it, or the server hears of it.
 
-use super::{Cluster, Driver, Event, view_of};
+use super::membership::{Cluster, Event, Reload};
+use super::{Driver, view_of};
 use isonomia_cluster::Map;
 use isonomia_cluster::node::Input;
 use isonomia_proto::control::ControlReply;
@@ -10,17 +11,6 @@ use std::time::Duration;
 
 /// Reading the cluster file again is answered within this time.
 const RELOADED_WITHIN: Nanos = Nanos::from_secs(3);
-
-/// The cluster file that a server is to take.
-#[derive(Clone, Debug)]
-pub struct Reload {
-    /// Its epoch.
-    pub epoch: u32,
-    /// Of [`isonomia_cluster::Map::fingerprint`].
-    pub fingerprint: String,
-    /// Whether it would be taken is all that is asked.
-    pub is_trial: bool,
-}
 
 impl Cluster {
     /// Has the cluster file read again, and waits for what comes of it.

@@ -1,6 +1,6 @@
 //! What operators are shown of a cluster, as far as one server knows.
 
-use super::Cluster;
+use super::membership::Cluster;
 use isonomia_cluster::map::Server;
 use isonomia_proto::control::{ClusterStatus, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus};
 use isonomia_store::Store;
@@ -47,7 +47,7 @@ impl Cluster {
         volumes.sort_unstable();
         let (policy_version, policy_deviates) = self.standing.told();
         let moves = self.moves.status();
-        let tables_heard = self.told.heard() as u32;
+        let tables_heard = self.peer_tables.heard() as u32;
         let controller = self.port.status();
         let placement = self.placing.placement().to_string();
         ClusterStatus {

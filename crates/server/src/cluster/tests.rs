@@ -5,6 +5,7 @@ use super::waiting::DECIDED_WITHIN;
 use super::*;
 use crate::{Config, Server};
 use isonomia_client::{Claims, Client, ClientConfig, Ino, LockKind, LockOwner, LockRange, OpenHow, XattrHow, access};
+use isonomia_cluster::request::RequestId;
 use isonomia_proto::request::Op;
 use isonomia_proto::striping::XATTR;
 use isonomia_transport::channel::{Channel, Manner};
@@ -14,6 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
 
 /// The only server of a cluster, and its directory.
 fn alone() -> (Server, tempfile::TempDir) {
@@ -168,7 +170,7 @@ fn a_volume_does_not_move_whose_files_are_locked_or_may_be_written() {
     core.sessions.join(key).add_writer(ino).unwrap();
     assert!(is_busy(freeze(core, ino.volume())));
     core.leave_session(key);
-    core.give_back_departed(Nanos::MAX);
+    core.release_due(Nanos::MAX);
     freeze(core, ino.volume()).unwrap();
 }
 

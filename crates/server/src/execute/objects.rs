@@ -4,7 +4,7 @@
 //! Who asks for an object shows a capability that another server made out, and nobody is asked about it. What is known of the
 //! file, its name, its size, its layout, is that other server's.
 
-use super::{Reply, finish};
+use super::reply::{Reply, finish};
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;

@@ -1,7 +1,8 @@
 //! Opening files, and what follows a cut that a request waited for.
 
-use super::reply::Reply;
-use super::{change, finish, mapped, objects, put_node, resize};
+use super::nodes::{change, mapped, put_node, resize};
+use super::objects;
+use super::reply::{Reply, finish};
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
@@ -79,7 +80,7 @@ pub(super) fn open(
         open()?
     };
     core.add_reference(place, opened.ino, header.owner)?;
-    core.prefixes.note_opened(core, opened.ino);
+    core.prefixes.note_opened(&core.store, opened.ino);
     if opened.created
         && let Some(hint) = OpenHint::read(header)
     {

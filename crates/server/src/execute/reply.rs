@@ -1,5 +1,7 @@
-//! The payload of a reply, while an operation puts it together.
+//! The payload of a reply, while an operation puts it together, and its end.
 
+use crate::refusal::Refusal;
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_store::StoreError;
 
 /// Where an operation puts its reply's payload.
@@ -37,4 +39,28 @@ impl<'a> Reply<'a> {
             _ => self.put(bytes),
         }
     }
+}
+
+/// The edge at which an error becomes an errno. An error that is the storage's fault is told in the log.
+pub fn finish(header: &RequestHeader, op: Op, outcome: Result<(), Refusal>, mut reply: Reply<'_>) -> ReplyHeader {
+    let refusal = match outcome {
+        Ok(()) => return ReplyHeader { cuts: reply.cuts, ..ReplyHeader::ok(header.seq, reply.value, reply.len) },
+        Err(refusal) => refusal,
+    };
+    reply.len = 0;
+    let Refusal::Store(error) = &refusal else { return ReplyHeader::error(header.seq, refusal.errno()) };
+    if let StoreError::Outside(path) = error {
+        if reply.put(path).is_err() {
+            return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
+        }
+    } else if let StoreError::Elsewhere { server, rest } = error {
+        if reply.put(rest).is_err() {
+            return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
+        }
+        reply.value = u64::from(server.0);
+    } else if matches!(error, StoreError::Io { .. } | StoreError::Meta(_) | StoreError::Damaged(_)) {
+        tracing::error!(op = op.name(), ino = header.ino, %error, "storage failed");
+    }
+    let (value, payload_len) = (reply.value, reply.len as u32);
+    ReplyHeader { value, payload_len, ..ReplyHeader::error(header.seq, error.errno()) }
 }

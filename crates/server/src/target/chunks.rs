@@ -1,7 +1,7 @@
 //! What a target has to do with the ranges that are written back and with those that are read ahead, which are requests as any
 //! others: see [`crate::write_back`] and [`crate::read_ahead`].
 
-use super::{Queue, Queued, Target};
+use super::{NOBODY, Queue, Queued, Target};
 use crate::prices::Prices;
 use crate::read_ahead::{self, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Piece};
 use crate::write_back::{Chunk, Manner, WriteBack};
@@ -28,8 +28,6 @@ const SMALL_READ: Bytes = Bytes(4096);
 const KEPT_TIME_MAX: Nanos = Nanos::from_micros(60);
 /// … but for the time that bytes take at this rate: copied and summed on a busy processor.
 const KEPT_BYTES_PER_NS: u64 = 4;
-/// No job.
-pub(super) const NOBODY: JobId = JobId(u32::MAX);
 
 impl Target {
     /// How what `job` has written is to be cut into chunks.

@@ -4,8 +4,7 @@ use super::Target;
 use isonomia_policy::Progress;
 use isonomia_policy::exchange::Usage;
 use isonomia_policy::exchange::rates::{Parts, RateReport};
-use isonomia_policy::{Draw, LatencyReport, PolicySpec, ShadowReport, build};
-use isonomia_proto::control::{LatencyStatus, UnreachableStatus};
+use isonomia_policy::{Draw, PolicySpec, ShadowReport, build};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,21 +58,5 @@ impl Target {
     /// How those fare that rules give rates: see [`isonomia_policy::Arbiter::rates`].
     pub fn rates(&self, now: Nanos) -> Vec<RateReport> {
         self.queue().dispatcher.rates(now)
-    }
-}
-
-/// What an operator hears of a latency class.
-pub(super) fn latency_status(report: &LatencyReport) -> LatencyStatus {
-    LatencyStatus {
-        target_ns: report.target.0,
-        p99_ns: report.p99.map(|p99| p99.0),
-        requests_total: report.requests_total,
-        over_share_total: report.over_share_total,
-        others_max: report.others_max.map(|max| max as u64),
-        lost: report.lost,
-        unreachable: report.unreachable.map(|reason| UnreachableStatus {
-            alone_ns: reason.alone.map(|alone| alone.0),
-            beside_one_ns: reason.beside_one.0,
-        }),
     }
 }

@@ -1,12 +1,14 @@
 //! A target in virtual time.
 
 use super::*;
+use crate::connection::Connection;
 use crate::jobs::Jobs;
 use crate::limits::{Limits, LimitsConfig};
 use crate::read_ahead;
 use crate::sessions::Sessions;
 use crate::usage::Usage;
 use isonomia_policy::Draw;
+use isonomia_proto::request::{ReplyHeader, RequestHeader};
 
 fn connect(jobs: &Jobs, target: &Target, name: &str) -> Arc<Connection> {
     let info = JobInfo::new(name, "u", "g");

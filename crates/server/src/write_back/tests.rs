@@ -2,11 +2,10 @@
 
 use super::writer::LOOKS_MIN;
 use super::*;
-use crate::connection::Connection;
+use crate::connection::{Connection, Pending};
 use crate::jobs::{Job, Jobs};
 use crate::limits::{Limits, LimitsConfig};
 use crate::sessions::Sessions;
-use crate::target::Pending;
 use crate::usage::Usage;
 use isonomia_policy::{Access, RequestId};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};

@@ -1,10 +1,12 @@
 //! What one job has written and is not on the device.
 
-use super::{CHUNKS_MAX, Ranges};
+use super::ranges::Ranges;
 use crate::pages::PagesOf;
 use isonomia_units::Nanos;
 use std::collections::VecDeque;
 
+/// Chunks of one job that wait for their turn or are written at once, at most.
+pub const CHUNKS_MAX: usize = 8;
 /// A job that had less than this part of its share of the device's time has one chunk more at once, …
 const SHARE_LEAST: f64 = 0.92;
 /// … if that was so at so many looks in a row: a pause of its own is none of the device's, …
@@ -50,7 +52,7 @@ pub(super) struct Writer {
     pub(super) chunks: usize,
     /// As many of them as it takes to have its share.
     pub(super) chunks_needed: usize,
-    /// [`Self::chunks`] is as much as is wanted of late.
+    /// [`Self::chunks`] is as many as are wanted at the moment.
     pub(super) is_enough: bool,
     /// Looks in a row at which it was behind its share.
     looks_behind: u32,

@@ -7,10 +7,8 @@
 
 use super::etcd::{Etcd, EtcdError, Holder};
 use crate::clock;
-use crate::core::Core;
 use isonomia_controller::{lease_looked_at_every, lease_s};
 use isonomia_units::Nanos;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,11 +34,16 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The thread that looks after it.
-    pub fn start(core: Arc<Core>, etcd: Etcd, own: String, interval: Nanos) -> std::io::Result<Arc<Self>> {
+    /// The thread that looks after it, and ends when the server is stopping.
+    pub fn start(
+        is_stopping: impl Fn() -> bool + Send + 'static,
+        etcd: Etcd,
+        own: String,
+        interval: Nanos,
+    ) -> std::io::Result<Arc<Self>> {
         let lease = Arc::new(Self { known: Mutex::default() });
         let shared = lease.clone();
-        let run = move || shared.run(&core, &etcd, &own, lease_s(interval));
+        let run = move || shared.run(&is_stopping, &etcd, &own, lease_s(interval));
         std::thread::Builder::new().name("lease".to_owned()).spawn(run)?;
         Ok(lease)
     }
@@ -67,11 +70,11 @@ impl Lease {
         self.known().holder.as_ref().map(|holder| holder.server.clone())
     }
 
-    fn run(self: &Arc<Self>, core: &Core, etcd: &Etcd, own: &str, ttl_s: u64) {
+    fn run(self: &Arc<Self>, is_stopping: &dyn Fn() -> bool, etcd: &Etcd, own: &str, ttl_s: u64) {
         let (ttl, pause) = (Nanos::from_secs(ttl_s), Duration::from_nanos(lease_looked_at_every(ttl_s).0));
         let mut granted: Option<u64> = None;
         let mut is_told = false;
-        let is_over = || core.is_stopping.load(Ordering::Relaxed) || Arc::strong_count(self) == 1;
+        let is_over = || is_stopping() || Arc::strong_count(self) == 1;
         while !is_over() {
             let asked_at = clock::now();
             let may_have_it = self.known().given_up_until.is_none_or(|until| until <= asked_at);

@@ -8,8 +8,8 @@
 use super::Commander;
 use super::etcd::EtcdError;
 use crate::cluster::links::LinkError;
+use crate::connection::Pending;
 use crate::core::Core;
-use crate::target::Pending;
 use isonomia_controller::journal::{self, Record};
 use isonomia_controller::{BadKept, Change, Kept, PREFIX, PlanError, Term};
 use isonomia_proto::request::ReplyHeader;

@@ -1,8 +1,7 @@
 //! What workers and operators have to do with the thread `controller`: what other servers sent goes in, its state comes out.
 
 use super::lease::Lease;
-use crate::core::Core;
-use crate::target::Pending;
+use crate::connection::Pending;
 use isonomia_cluster::Map;
 use isonomia_controller::{AccountKept, Allocation, Ask, COUPONS_PER_TARGET, Kept, PaidPeriod, Payment, Report};
 use isonomia_proto::control::{ControlReply, ControllerStatus};
@@ -101,8 +100,8 @@ impl Port {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Passes on what a server sent, and confirms it.
-    pub fn keep(&self, core: &Core, (own, map): (ServerId, &Map), pending: &Pending, bytes: &[u8]) {
+    /// Passes on what a server sent; the reply that confirms it.
+    pub fn keep(&self, (own, map): (ServerId, &Map), pending: &Pending, bytes: &[u8]) -> ReplyHeader {
         let from = ServerId(pending.header.offset as u16);
         let seq = pending.header.seq;
         self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -112,15 +111,14 @@ impl Port {
             }
             heard => heard,
         };
-        let reply = match heard.map(|heard| self.inbox.try_send((from, heard))) {
+        match heard.map(|heard| self.inbox.try_send((from, heard))) {
             Ok(Ok(())) => ReplyHeader::ok(seq, 0, 0),
             Ok(Err(_)) => ReplyHeader::error(seq, Errno::AGAIN.raw_os_error().unsigned_abs()),
             Err(error) => {
                 self.refuse(from, &error);
                 ReplyHeader::error(seq, Errno::PROTO.raw_os_error().unsigned_abs())
             }
-        };
-        core.answer_late(pending, &reply, &[]);
+        }
     }
 
     /// Who decides is from now on whoever has this lease, or whom the cluster file names.

@@ -1,24 +1,23 @@
-//! References that client processes held when they executed another program, kept for a moment.
+//! What sessions that ended held, until the caretaker gives it back: that may wait for the storage, and the end of a
+//! connection must not.
 //!
-//! Such a process leaves its open files to the new program, but not its connections. Until the new program has
-//! connected and taken references of its own, an open file without a name must not go.
-//!
-//! What other processes held when they ended is here as well until the caretaker gives it back: that may wait for the
-//! storage, and whoever closes a connection must not.
+//! A process that executes another program leaves its open files to the new program, but not its connections. What it held
+//! stays here for [`EXEC_GRACE`]: until the new program has connected and taken references of its own, an open file without a
+//! name must not be removed.
 
 use crate::sessions::Left;
 use isonomia_units::{Nanos, VolumeId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// How long: loading and starting a large program takes tenths of a second.
-const KEEP_FOR: Nanos = Nanos::from_secs(2);
+/// How long a new program has for that: loading and starting a large one takes tenths of a second.
+const EXEC_GRACE: Nanos = Nanos::from_secs(2);
 /// Processes whose references are kept at once; beyond that the earliest of the user who has most go early.
 const PROCESSES_MAX: usize = 4_096;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Departed {
+pub struct ReleaseQueue {
     waiting: Mutex<VecDeque<Waiting>>,
 }
 
@@ -30,7 +29,7 @@ struct Waiting {
     left: Left,
 }
 
-impl Departed {
+impl ReleaseQueue {
     /// Keeps what a process of user `uid` held, for its next program if it has one; gives what has to go instead.
     pub fn keep(&self, now: Nanos, uid: u32, left: Left, has_next_program: bool) -> Option<Left> {
         if left.references.is_empty() && left.writes.is_empty() {
@@ -38,7 +37,7 @@ impl Departed {
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if has_next_program {
-            waiting.push_back(Waiting { due: now + KEEP_FOR, uid, left });
+            waiting.push_back(Waiting { due: now + EXEC_GRACE, uid, left });
         } else {
             waiting.push_front(Waiting { due: Nanos::ZERO, uid, left });
         }
@@ -86,31 +85,31 @@ mod tests {
 
     #[test]
     fn references_outlive_their_process_for_a_while() {
-        let departed = Departed::default();
-        assert!(departed.keep(Nanos::from_secs(1), 1, left(&[7]), true).is_none());
-        assert!(departed.keep(Nanos::from_secs(2), 1, left(&[]), true).is_none());
-        assert!(departed.due(Nanos::from_millis(2_999)).is_empty());
-        assert_eq!(departed.due(Nanos::from_secs(3)).iter().map(inos).collect::<Vec<_>>(), [[7]]);
-        assert!(departed.due(Nanos::MAX).is_empty());
+        let queue = ReleaseQueue::default();
+        assert!(queue.keep(Nanos::from_secs(1), 1, left(&[7]), true).is_none());
+        assert!(queue.keep(Nanos::from_secs(2), 1, left(&[]), true).is_none());
+        assert!(queue.due(Nanos::from_millis(2_999)).is_empty());
+        assert_eq!(queue.due(Nanos::from_secs(3)).iter().map(inos).collect::<Vec<_>>(), [[7]]);
+        assert!(queue.due(Nanos::MAX).is_empty());
     }
 
     #[test]
     fn without_a_next_program_they_are_due_at_once() {
-        let departed = Departed::default();
-        assert!(departed.keep(Nanos::from_secs(1), 1, left(&[7]), true).is_none());
-        assert!(departed.keep(Nanos::from_secs(1), 1, left(&[8]), false).is_none());
-        assert_eq!(departed.due(Nanos::from_secs(1)).iter().map(inos).collect::<Vec<_>>(), [[8]]);
+        let queue = ReleaseQueue::default();
+        assert!(queue.keep(Nanos::from_secs(1), 1, left(&[7]), true).is_none());
+        assert!(queue.keep(Nanos::from_secs(1), 1, left(&[8]), false).is_none());
+        assert_eq!(queue.due(Nanos::from_secs(1)).iter().map(inos).collect::<Vec<_>>(), [[8]]);
     }
 
     #[test]
     fn the_earliest_of_the_user_who_has_most_make_room() {
-        let departed = Departed::default();
+        let queue = ReleaseQueue::default();
         let (quiet, hostile) = (1, 2);
-        assert!(departed.keep(Nanos::ZERO, quiet, left(&[7]), true).is_none());
+        assert!(queue.keep(Nanos::ZERO, quiet, left(&[7]), true).is_none());
         let more = 10..PROCESSES_MAX as u64 + 11;
-        let gone: Vec<_> = more.filter_map(|n| departed.keep(Nanos(n), hostile, left(&[n]), true)).collect();
+        let gone: Vec<_> = more.filter_map(|n| queue.keep(Nanos(n), hostile, left(&[n]), true)).collect();
         assert_eq!(gone.iter().map(inos).collect::<Vec<_>>(), [[10], [11]]);
-        let kept = departed.due(Nanos::MAX);
+        let kept = queue.due(Nanos::MAX);
         assert_eq!((kept.len(), inos(&kept[0])), (PROCESSES_MAX, vec![7]));
     }
 }

@@ -3,19 +3,19 @@
 //!
 //! They are bounded as those in the queues of targets are: by what a connection may have under way, and by the number of connections.
 
-use crate::target::Pending;
+use crate::connection::Pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Gate {
+pub struct StartupQueue {
     is_open: AtomicBool,
     waiting: Mutex<Vec<Pending>>,
 }
 
-impl Gate {
-    /// Keeps `pending` until the gate opens; gives it back if it is open.
+impl StartupQueue {
+    /// Keeps `pending` until the server may serve clients; gives it back if it may by now.
     pub fn hold(&self, pending: Pending) -> Option<Pending> {
         if self.is_open.load(Ordering::Acquire) {
             return Some(pending);
@@ -29,12 +29,12 @@ impl Gate {
         None
     }
 
-    /// Whether it is open: then it stays so.
+    /// Whether the server may serve clients: then it stays so.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Opens it, and gives what has waited, in the order in which it came.
+    /// The server may serve clients from now on. Gives what has waited, in the order in which it came.
     pub fn open(&self) -> Vec<Pending> {
         if self.is_open.load(Ordering::Acquire) {
             return Vec::new();

@@ -1,0 +1,129 @@
+//! The beginning and the end of connections, and those that stall for too long in between.
+
+use crate::clock;
+use crate::connection::{Connection, StreamState, Way};
+use crate::core::Core;
+use crate::rejections::Rejection;
+use isonomia_units::Nanos;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, PoisonError};
+
+/// A stream that stalls for this long in the middle of a request or a reply is cut.
+const STALL_MAX: Nanos = Nanos::from_secs(10);
+
+impl Core {
+    /// Serves a connection that is set up.
+    pub fn adopt(&self, connection: Arc<Connection>) -> Result<(), Errno> {
+        let now = clock::now();
+        self.add_connection(connection.clone());
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let added = epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(connection.id), flags);
+        if let Err(errno) = added {
+            self.close(&connection, Some(&errno));
+            return Err(errno);
+        }
+        self.warm(connection, now);
+        self.ring();
+        Ok(())
+    }
+
+    /// Looks at a new connection.
+    pub fn warm(&self, connection: Arc<Connection>, now: Nanos) {
+        self.intake.lock().unwrap_or_else(PoisonError::into_inner).warm(connection, now);
+    }
+
+    /// Ends a connection and gives up all it held. `reason` if it is not the client's wish.
+    pub fn close(&self, connection: &Arc<Connection>, reason: Option<&dyn std::fmt::Display>) {
+        if connection.is_closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(reason) = reason {
+            self.refused_total.fetch_add(1, Ordering::Relaxed);
+            self.rejections.count(Rejection::Protocol);
+            let info = connection.job.info();
+            tracing::warn!(job = %info.name, uid = connection.credentials.uid, %reason, "connection closed");
+        }
+        self.remove_connection(connection.id);
+        if let Way::Stream(state) = &connection.way {
+            let state =
+                std::mem::replace(&mut *state.lock().unwrap_or_else(PoisonError::into_inner), StreamState::Queued);
+            self.give_up_stalled(connection.permit.uid(), state);
+        }
+        // Already gone from epoll when the socket is dropped; this only hastens it.
+        let _ = epoll::delete(&self.epoll, &connection.socket);
+        let _ = rustix::net::shutdown(&connection.socket, rustix::net::Shutdown::Both);
+        // With that of whoever takes memory meanwhile: one of the two sees what the other one did.
+        fence(Ordering::SeqCst);
+        self.give_back_stall_memory(connection);
+        let now = clock::now();
+        for target in &self.targets {
+            target.cancel(now, connection.id);
+        }
+        self.leave_session(connection.session_key);
+        self.jobs.leave(&connection.job, now);
+        self.phases.leave(&self.bell, &connection.job);
+    }
+
+    /// Shows every client that the server lives, and cuts streams that have stalled for too long.
+    pub fn look_after_connections(&self, now: Nanos) {
+        for connection in self.connections() {
+            match &connection.way {
+                Way::Shared(shared) => shared.region.tick(),
+                Way::Stream(state) => {
+                    let since = state.lock().unwrap_or_else(PoisonError::into_inner).waits_since();
+                    if since.is_some_and(|since| now.since(since) > STALL_MAX) {
+                        self.close(&connection, Some(&"the client stalls in the middle of a request"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Server};
+    use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+    use isonomia_proto::setup::Role;
+    use isonomia_transport::handshake::{Identity, open_stream};
+    use isonomia_transport::socket::{Deadline, SocketError, receive_all, send_all};
+    use isonomia_units::Ino;
+    use rustix::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
+    use zerocopy::IntoBytes;
+
+    fn soon() -> Deadline {
+        Deadline::after(Nanos::from_secs(20))
+    }
+
+    #[test]
+    fn whoever_stalls_in_the_middle_of_a_head_is_cut_and_who_is_silent_between_requests_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key");
+        std::fs::write(&key, [7; 32]).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let listen = vec!["tcp:127.0.0.1:0".parse().unwrap()];
+        let server = Server::start(Config { listen, key_file: Some(key.clone()), ..Config::default() }).unwrap();
+        let identity = Identity { client: 1, key_file: Some(key.display().to_string()), ..Identity::default() };
+        let open = || open_stream(&server.addresses()[0], Role::Stream, &identity, soon()).unwrap().socket;
+        let (silent, stalled) = (open(), open());
+        let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
+        send_all(stalled.as_fd(), &[&request.as_bytes()[..10]], soon()).unwrap();
+        let waits = |connection: &Arc<Connection>| match &connection.way {
+            Way::Stream(state) => state.lock().unwrap().waits_since().is_some(),
+            Way::Shared(_) => false,
+        };
+        let deadline = soon();
+        while !server.core.connections().iter().any(waits) {
+            assert!(deadline.left().is_some(), "the server takes in what has come");
+            std::thread::yield_now();
+        }
+        server.core.look_after_connections(clock::now() + STALL_MAX + Nanos::from_secs(1));
+        assert_eq!(receive_all(stalled.as_fd(), &mut [0], soon()), Err(SocketError::Closed));
+        send_all(silent.as_fd(), &[request.as_bytes()], soon()).unwrap();
+        receive_all(silent.as_fd(), &mut [0; size_of::<ReplyHeader>()], soon()).unwrap();
+    }
+}

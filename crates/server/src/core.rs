@@ -79,6 +79,8 @@ pub struct Core {
     pub scrub: Scrub,
     /// The part in a cluster, if this server is in one.
     pub cluster: OnceLock<Cluster>,
+    /// Sockets on which it listens, each in a line of its own.
+    pub sockets: OnceLock<String>,
     /// Limits for programs that write to the device outside, if there are to be any.
     pub outside: OnceLock<Outside>,
     /// Who copies the metadata.
@@ -161,6 +163,7 @@ impl Core {
             caretaker: OnceLock::new(),
             scrub,
             cluster: OnceLock::new(),
+            sockets: OnceLock::new(),
             outside: OnceLock::new(),
             backups: Backups::default(),
             phases,

@@ -1,6 +1,8 @@
-//! Where servers listen, for clients that were sent to one of them by its number.
+//! Where servers listen, for clients that were sent to one of them by its number, and how they tell it from servers of other
+//! file systems.
 
 use super::Cluster;
+use crate::core::Core;
 use isonomia_units::ServerId;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -26,6 +28,25 @@ impl Missing {
                 epoch,
                 "a client needs a server that the cluster file does not have: is there still something on it?"
             );
+        }
+    }
+}
+
+impl Core {
+    /// Which file system this server is one of: see [`Welcome`](isonomia_proto::setup::Welcome).
+    pub fn file_system(&self) -> u64 {
+        match self.cluster.get() {
+            Some(cluster) => cluster.config.map().file_system(),
+            None => self.store.number_of_its_own(),
+        }
+    }
+
+    /// Where a server listens, each address in a line of its own; nothing if it is unknown here. A server that is in no cluster
+    /// says of itself what its clients may not know: on which sockets they have shared memory with it, should they be on its host.
+    pub fn addresses_of(&self, server: u64) -> Option<String> {
+        match self.cluster.get() {
+            Some(cluster) => cluster.addresses_of(server),
+            None => self.sockets.get().filter(|_| server == 0).cloned(),
         }
     }
 }

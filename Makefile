@@ -11,6 +11,9 @@ POWERCUT_SEED ?= 1000
 # Clusters that `make soak` simulates, and the first seed.
 SOAK_SEEDS ?= 100000
 SOAK_SEED ?= 1000000
+# How often `make faults` has every kind of fault in a pair with another one, and the seed.
+FAULT_ROUNDS ?= 10
+FAULT_SEED ?= 1000
 # How often `make properties` draws cases, and the first seed.
 PROPERTY_SEEDS ?= 10
 PROPERTY_SEED ?= 1000
@@ -81,6 +84,12 @@ powercut: setup ## Cut the power of a store POWERCUT_POINTS times (needs root)
 soak: setup ## Simulate clusters with faults from SOAK_SEEDS seeds
 	ISONOMIA_SEEDS=$(SOAK_SEEDS) ISONOMIA_SEED=$(SOAK_SEED) \
 		$(CARGO) test --locked -p isonomia-cluster-sim --test seeds promises -- --nocapture
+
+.PHONY: faults
+faults: build ## Break a cluster of real servers by two kinds of faults at a time, FAULT_ROUNDS times all of them (needs root)
+	$(CARGO) build --release --locked $(MEASURING)
+	ISONOMIA_FAULT_ROUNDS=$(FAULT_ROUNDS) ISONOMIA_FAULT_SEED=$(FAULT_SEED) \
+		tests/acceptance/run --bin-dir $(TARGET_DIR)/release FaultsInPairs
 
 .PHONY: properties
 properties: setup ## Test every property on fresh random cases, from PROPERTY_SEEDS seeds

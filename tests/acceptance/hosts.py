@@ -1,6 +1,7 @@
 """Hosts that are network namespaces of this machine, all on one network."""
 
 import os
+import shlex
 import shutil
 import subprocess
 
@@ -26,6 +27,8 @@ class Network:
         self.hub = f"iso{os.getpid()}h"
         self.names = [f"iso{os.getpid()}n{number}" for number in range(1, hosts + 1)]
         self.made = []
+        # See `give_own`.
+        self.own = None
         try:
             self.make()
         except BaseException:
@@ -53,9 +56,35 @@ class Network:
     def address(number):
         return f"10.98.0.{number}"
 
+    def give_own(self, directory):
+        """From now on each host has a directory of its own here, as for its sockets; whoever is on none of them finds it empty."""
+        directory.mkdir()
+        self.own = directory
+        for number in range(1, len(self.names) + 1):
+            self.own_of(number).mkdir()
+
+    def own_of(self, number):
+        """Where the directory that a host has for itself can be seen by all."""
+        return self.own.with_name(f"{self.own.name}-of-{number}")
+
     def within(self, number):
         """What a command begins with that runs on a host."""
-        return ["ip", "netns", "exec", self.names[number - 1]]
+        command = ["ip", "netns", "exec", self.names[number - 1]]
+        if self.own:
+            # In what it sees of mounts, which `ip netns exec` has made its own.
+            script = 'mount --rbind "$0" "$1" && shift && exec "$@"'
+            command += ["sh", "-c", script, str(self.own_of(number)), str(self.own)]
+        return command
+
+    def make_shell(self, path):
+        """Makes a program that runs a command on a host, `PATH [OPTION...] ADDRESS COMMAND...`, as ssh does; the host has a name there."""
+        cases = ""
+        for number in range(1, len(self.names) + 1):
+            named = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec sh -c "$1"', f"host{number}"]
+            cases += f'    {self.address(number)}) exec {shlex.join([*self.within(number), *named])} "$*" ;;\n'
+        skip = 'while case "$1" in -*) ;; *) false ;; esac; do shift; done'
+        path.write_text(f'#!/bin/sh\n{skip}\nhost=$1\nshift\ncase "$host" in\n{cases}esac\necho "no host $host" >&2\nexit 1\n')
+        path.chmod(0o755)
 
     def cut_off(self, number):
         """Nothing comes to a host, and nothing from it."""

@@ -193,6 +193,58 @@ class Volumes(WholeClusters):
         self.assertEqual({"io1", "io2"}, set(servers), servers)
 
 
+# Opens files, writes to them, and does what can be done with them at each line of its input.
+HOLDER = """
+import errno, json, os, sys
+place = sys.argv[1]
+os.mkdir(f"{place}/sub")
+file = os.open(f"{place}/sub/file", os.O_CREAT | os.O_RDWR, 0o644)
+read_only = os.open(f"{place}/sub/file", os.O_RDONLY)
+directory = os.open(f"{place}/sub", os.O_RDONLY | os.O_DIRECTORY)
+os.chdir(f"{place}/sub")
+written = b""
+
+def check(found, wanted):
+    if found != wanted:
+        raise SystemExit(f"{found} instead of {wanted}")
+
+def write():
+    global written
+    more = f"{len(written)} ".encode()
+    os.pwrite(file, more, len(written))
+    written += more
+
+def opened(path, **how):
+    descriptor = os.open(path, os.O_RDONLY, **how)
+    try:
+        check(os.read(descriptor, 100), written)
+    finally:
+        os.close(descriptor)
+
+steps = {
+    "write": write,
+    "read": lambda: check(os.pread(read_only, 100, 0), written),
+    "fstat": lambda: check(os.fstat(file).st_size, len(written)),
+    "fsync": lambda: os.fsync(file),
+    "ftruncate": lambda: os.ftruncate(file, len(written)),
+    "list": lambda: check(os.listdir(directory), ["file"]),
+    "openat": lambda: opened("file", dir_fd=directory),
+    "by name": lambda: opened(f"{place}/sub/file"),
+    "by name, relative": lambda: opened("file"),
+    "by name, listed": lambda: check(os.listdir(f"{place}/sub"), ["file"]),
+}
+for line in sys.stdin:
+    outcomes = {}
+    for name, step in steps.items():
+        try:
+            step()
+            outcomes[name] = "done"
+        except OSError as error:
+            outcomes[name] = errno.errorcode[error.errno]
+    print(json.dumps(outcomes), flush=True)
+"""
+
+
 class Moves(WholeClusters):
     """A volume goes to another server, whatever stops on the way."""
 
@@ -283,6 +335,31 @@ class Moves(WholeClusters):
             victim.start()
             wait_for(lambda: self.where(first, "v") == (to.name, None), 60)
             self.assertEqual(self.seen(first, place), before, victim.name)
+
+    def test_what_was_open_before_a_restart_is_stale_after_a_move(self):
+        """Never other bytes than the file's."""
+        first, second, third = self.cluster().members
+        place = self.volume_on(second, "v")
+        holder = subprocess.Popen(
+            first.command("python3", "-c", HOLDER, place, timeout_s=60),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
+        )  # fmt: skip
+        self.addCleanup(lambda: (holder.kill(), holder.communicate()))
+
+        def outcomes():
+            holder.stdin.write("\n")
+            holder.stdin.flush()
+            line = holder.stdout.readline()
+            self.assertTrue(line, holder.poll())
+            return json.loads(line)
+
+        self.assertEqual(set(outcomes().values()), {"done"})
+        second.kill()
+        second.start()
+        self.assertEqual(set(outcomes().values()), {"done"})
+        self.assertEqual(first.operate("volume", "move", "v", "--to", "io3").stdout, "v is on io3\n")
+        found = outcomes()
+        self.assertEqual(found, {what: "done" if what.startswith("by name") else "ESTALE" for what in found})
 
     def test_what_is_in_use_stays_and_says_so(self):
         first, second, third = self.cluster().members

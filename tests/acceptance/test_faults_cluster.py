@@ -5,27 +5,21 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
-import tempfile
-import textwrap
 import time
 import unittest
 from collections import Counter
 from pathlib import Path
 
-from checks import STRIPED, VOLUMES, check_files, check_names
+from checks import VOLUMES, check_files, check_names
+from cluster_on_hosts import CLIENTS, PORT, PROXY, SPARE, TIMEOUT_S, Cluster, ClusterMount, Member
 from gluster import Gluster, can_have_gluster
 from hosts import Network, can_have_hosts
 from proxy import Proxy
-from service import PREFIX, Case, Mount, Server, clean_environment, isonomia, wait_for, why_no_mount
+from service import PREFIX, Case, clean_environment, why_no_mount
 
-SEED = 13
-SERVERS = 4
-# A host without a server at first, that of the programs, and one that may stand between all others.
-SPARE, CLIENTS, PROXY = 5, 6, 7
-PORT = 7411
-TIMEOUT_S = 20
+# What breaks when, and what programs do.
+SEED = int(os.environ.get("ISONOMIA_FAULT_SEED", 13))
 # Changes of names of files, and as many of names of volumes, during which a server is killed.
 RENAMES = 4
 # After a fault is over everybody works again within this time.
@@ -34,8 +28,11 @@ CHRONICLE = Path(__file__).parent / "programs" / "chronicle.py"
 WORKERS = [("writer", f"w{number}") for number in range(4)] + [
     ("reader", "reader0"), ("reader", "reader1"), ("renamer", "renamer"), ("locker", "locker0"), ("locker", "locker1")
 ]  # fmt: skip
-# These work on a mount of their host, all others with the preload library: of each kind one, and one with striped files.
-MOUNTED = ["w1", "reader1", "locker1"]
+# These work on a mount of that host, all others with the preload library: of each kind one, and one with striped files.
+MOUNTED = {"w1": 2, "reader1": CLIENTS, "locker1": CLIENTS}
+# These are on the host of a server, with which they have shared memory: of each kind one, on the host of the server that names
+# their files, but for the renamer's, whose volumes are named there. All others reach all servers by TCP.
+BESIDE = {"w0": 1, "w2": 3, "reader0": 2, "renamer": 1, "locker0": 3}
 # What a program of its own finds: names in each volume, and of files what each block says.
 LOOK = """
 import json, os, sys
@@ -56,125 +53,6 @@ print(json.dumps(found))
 """
 
 
-class Member(Server):
-    """One server of the cluster, on a host of its own if there are such."""
-
-    def __init__(self, cluster, number):
-        super().__init__()
-        shutil.rmtree(self.temporary)
-        self.temporary, self.cluster, self.number, self.name = cluster.directory, cluster, number, f"io{number}"
-        self.host = number
-        self.directory, self.key_file = cluster.directory / self.name, cluster.key_file
-        self.log_path = cluster.directory / f"{self.name}.log"
-        self.more = []
-
-    def proof(self):
-        """Options that say how clients and servers prove who they are."""
-        return ["--key-file", str(self.key_file)]
-
-    def start(self, *more):
-        command = [isonomia(), "serve", "--cluster", str(self.cluster.file), "--name", self.name]
-        with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
-                [*self.cluster.within(self.host), *command, *self.proof(), *self.more, *more],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment(),
-            )  # fmt: skip
-        return self
-
-    def ready(self):
-        if not self.process.stdout.readline():
-            raise AssertionError(f"{self.name} ended with {self.process.wait()}:\n{self.log()}")
-        return self
-
-    def signal(self, how):
-        self.process.send_signal(how)
-
-
-class Cluster:
-    def __init__(self, network):
-        self.network = network
-        self.directory = Path(tempfile.mkdtemp(prefix="isonomia-acceptance-"))
-        self.directory.chmod(0o755)
-        self.key_file, self.file = self.directory / "key", self.directory / "cluster.toml"
-        self.key_file.write_bytes(os.urandom(32))
-        self.key_file.chmod(0o600)
-        text = 'name = "faults"\nepoch = 1\n'
-        self.addresses = {}
-        for number in range(1, SERVERS + 1):
-            listen = [self.address(number)]
-            if network and number == 1:
-                listen.append(f"tcp:{network.address(SPARE)}:{PORT}")
-            self.addresses[number] = listen
-            text += textwrap.dedent(f"""
-                [[server]]
-                name = "io{number}"
-                number = {number}
-                dir = "{self.directory}/io{number}"
-                listen = {json.dumps(listen)}
-                targets = 1
-                """)
-        self.file.write_text(text)
-        self.members = {number: Member(self, number) for number in range(1, SERVERS + 1)}
-        self.others = []
-
-    def address(self, number):
-        if self.network:
-            return f"tcp:{self.network.address(number)}:{PORT}"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            return f"tcp:127.0.0.1:{free.getsockname()[1]}"
-
-    def within(self, host):
-        return self.network.within(host) if self.network else []
-
-    def reach(self):
-        known = ",".join(addresses[0] for addresses in self.addresses.values())
-        return ["--server", known, "--key-file", str(self.key_file)]
-
-    def start(self):
-        for member in self.members.values():
-            member.start()
-        for member in self.members.values():
-            member.ready()
-        for volume, number in VOLUMES.items():
-            self.operate("volume", "create", volume, "--on", f"io{number}")
-        for volume in STRIPED:
-            self.operate("stripe", "set", "--count", str(SERVERS), "--size", "16KiB", f"{PREFIX}/{volume}")
-        return self
-
-    def operate(self, *arguments):
-        command = [*self.within(CLIENTS), isonomia(), *arguments, *self.reach()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=clean_environment())
-        if done.returncode:
-            raise AssertionError(f"{arguments} ended with {done.returncode}: {done.stderr}")
-        return done.stdout
-
-    def program(self, *program):
-        return [*self.within(CLIENTS), isonomia(), "run", *self.reach(), "--timeout", f"{TIMEOUT_S}s", "--", *program]
-
-    def remove(self):
-        for member in [*self.members.values(), *self.others]:
-            if member.process and member.process.poll() is None:
-                member.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-
-class ClusterMount(Mount):
-    """The cluster's files on the host of the programs, for programs that are on none of its networks themselves."""
-
-    def __init__(self, cluster):
-        # It writes to the log of what it is a mount of.
-        self.server, self.log_path = self, cluster.directory / "mount.log"
-        self.place = Path(tempfile.mkdtemp(prefix="isonomia-mount-"))
-        self.process = None
-        self.command = [isonomia(), "mount", "--foreground", *cluster.reach(), "--timeout", f"{TIMEOUT_S}s", str(self.place)]
-        if cluster.network:
-            # Unlike `ip netns exec` this leaves it where all others see what is mounted.
-            self.command = ["nsenter", f"--net=/run/netns/{cluster.network.names[CLIENTS - 1]}", *self.command]
-
-    def log(self):
-        return self.log_path.read_text()
-
-
 class Worker:
     """A program that works, and what it wrote down."""
 
@@ -190,7 +68,7 @@ class Worker:
         program = ["python3", str(CHRONICLE), self.role, self.name, str(self.life), str(SEED), prefix, str(self.path)]
         with open(self.path.with_suffix(".errors"), "ab") as errors:
             self.process = subprocess.Popen(
-                program if self.mount else self.cluster.program(*program),
+                program if self.mount else self.cluster.program(*program, host=BESIDE.get(self.name, CLIENTS)),
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=clean_environment(),
             )  # fmt: skip
         return self
@@ -215,6 +93,8 @@ class Worker:
 
 class Faults(Case):
     HOSTS = False
+    # See `Cluster`.
+    SOCKET = "socket"
 
     def setUp(self):
         super().setUp()
@@ -226,18 +106,17 @@ class Faults(Case):
             self.skipTest("network namespaces need root and ip")
         self.random = random.Random(SEED)
         self.network = network
-        self.cluster = Cluster(network)
+        self.cluster = Cluster(network, socket_name=self.SOCKET)
         self.addCleanup(self.cluster.remove)
         self.prepare()
         self.cluster.start()
         self.members = self.cluster.members
-        mount = None
-        if not why_no_mount():
-            mount = ClusterMount(self.cluster)
-            self.addCleanup(mount.remove)
-            mount.start()
-        where = {name: mount for name in MOUNTED}
-        self.workers = [Worker(self.cluster, role, name, where.get(name)).start() for role, name in WORKERS]
+        mounts = {}
+        for host in [] if why_no_mount() else sorted({*MOUNTED.values()}):
+            mounts[host] = ClusterMount(self.cluster, host)
+            self.addCleanup(mounts[host].remove)
+            mounts[host].start()
+        self.workers = [Worker(self.cluster, role, name, mounts.get(MOUNTED.get(name))).start() for role, name in WORKERS]
         self.addCleanup(lambda: [worker.kill() for worker in self.workers])
         self.all_work("at first")
 
@@ -252,7 +131,7 @@ class Faults(Case):
             if time.monotonic() > deadline:
                 worker = late[0]
                 logs = "\n".join(f"{member.name}: {member.log(8)}" for member in self.members.values())
-                self.fail(f"{after}: {worker.name} does not go on: {worker.entries()[-4:]}\n{logs}")
+                self.fail(f"seed {SEED}: {after}: {worker.name} does not go on: {worker.entries()[-4:]}\n{logs}")
             time.sleep(0.1)
 
     def a_while(self, least=0.2, most=1.2):
@@ -310,7 +189,7 @@ class Faults(Case):
             if "failed" in entry
         )
         print(f"\n    {done} operations, failed: {dict(failed)}", flush=True)
-        self.assertEqual(wrong[:10], [], f"{len(wrong)} in all")
+        self.assertEqual(wrong[:10], [], f"{len(wrong)} in all, seed {SEED}")
 
 
 class FaultsOfProcesses(Faults):
@@ -451,9 +330,11 @@ class FaultsOfMetadata(Faults):
 
 
 class FaultsOfConnections(Faults):
-    """A proxy stands before each server: for programs, and for the other servers. There is no other way to any of them."""
+    """A proxy stands before each server: for programs, and for the other servers. Only who is on its host has another way to it."""
 
     HOSTS = True
+    # By the proxy's addresses all are on one host, where no two have the same.
+    SOCKET = "io{number}"
 
     def prepare(self):
         # A server listens on those of its addresses that are its host's.

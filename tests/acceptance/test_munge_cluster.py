@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import test_faults_cluster
+import cluster_on_hosts
 from hosts import Network, can_have_hosts
 from service import PREFIX, Case, clean_environment, isonomia, wait_for
 from test_munge import ALICE, MALLORY, MUNGED, PROGRAM_S, Munged
@@ -22,7 +22,7 @@ HERS, HIS = 3, 4
 BYTES = 1_000_000
 
 
-class Member(test_faults_cluster.Member):
+class Member(cluster_on_hosts.Member):
     def proof(self):
         # What servers have in common for striping opens nothing to clients.
         return ["--auth", "munge", "--munge-socket", str(self.cluster.socket(self.host)), "--cluster-key-file", str(self.key_file)]

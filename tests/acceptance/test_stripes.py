@@ -188,6 +188,35 @@ class Stripes(StripesCase):
             first.run("sh", "-c", f"head -c 500000 /dev/zero >{copy}/sub/new-{turn}")
             self.assertEqual(objects(self.shared, self.ino(last, f"{copy}/sub/new-{turn}")), [1, 1, 1, 1])
 
+    def test_copies_keep_the_layouts_that_they_were_made_with(self):
+        """Programs bring attributes after bytes: of a file that has some its layout is neither set nor removed, and nobody complains."""
+        self.needs("rsync")
+        first, *_, last = self.cluster().members
+        plain, copies = f"{self.directory}-plain", f"{self.directory}-copies"
+        first.run("sh", "-c", f"mkdir {plain} {copies}; for dir in {self.directory} {plain}; do head -c 300000 /dev/urandom >$dir/file; done")
+        layout = lambda path: first.operate("stripe", "get", path).stdout
+        default = layout(f"{plain}/file")
+
+        def copied(to, *command):
+            done = last.run(*command, to)
+            self.assertEqual(done.stderr, "", command)
+            first.run("cmp", command[-1], to)
+
+        for number, command in enumerate([["cp", "--preserve=all"], ["cp", "-a"], ["rsync", "-aX"]]):
+            copied(f"{copies}/{number}", *command, f"{self.directory}/file")
+            self.assertEqual(layout(f"{copies}/{number}"), default, command)
+            copied(f"{self.directory}/{number}", *command, f"{plain}/file")
+            self.assertIn("count=4 size=64KiB", layout(f"{self.directory}/{number}"), command)
+            # Onto one that is there.
+            copied(f"{self.directory}/{number}", *command, f"{plain}/file")
+        # Of a cluster that has other servers, and what is no layout.
+        elsewhere, program = "count=2 size=64KiB servers=io8,io9", "import os, sys; os.setxattr(sys.argv[1], 'user.isonomia.layout', sys.argv[2].encode())"
+        last.run("python3", "-c", program, f"{plain}/file", elsewhere)
+        for path, value in [(plain, elsewhere), (f"{plain}/file", "striped")]:
+            refused = last.run("python3", "-c", program, path, value, check=False)
+            self.assertIn("Invalid argument", refused.stderr)
+        self.assertEqual(layout(f"{plain}/file"), default)
+
     def test_programs_of_two_hosts_see_the_same_bytes(self):
         cluster = self.cluster(size="1MiB")
         first, second = cluster.members[0], cluster.members[2]

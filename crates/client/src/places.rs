@@ -3,7 +3,9 @@
 
 use crate::list::List;
 use isonomia_transport::address::Address;
+use isonomia_transport::line::Line;
 use isonomia_units::ServerId;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Lists of addresses that are remembered: more than servers have, and some of them elsewhere later.
 const LISTS_MAX: usize = 4_096;
@@ -12,6 +14,8 @@ const LISTS_MAX: usize = 4_096;
 pub(crate) struct Places {
     given: Box<[Address]>,
     learnt: List<Place>,
+    /// Which file system was found where the client was given, or 0.
+    file_system: AtomicU64,
 }
 
 struct Place {
@@ -22,7 +26,7 @@ struct Place {
 impl Places {
     /// Those that the client was given, of any servers.
     pub fn new(given: &[Address]) -> Self {
-        Self { given: given.into(), learnt: List::default() }
+        Self { given: given.into(), learnt: List::default(), file_system: AtomicU64::new(0) }
     }
 
     /// What the client was given.
@@ -33,6 +37,26 @@ impl Places {
     /// Where a server listens, as was said last; nothing if that was never said.
     pub fn of(&self, server: ServerId) -> &[Address] {
         self.learnt.iter().find(|place| place.server == server).map_or(&[], |place| &place.addresses)
+    }
+
+    /// Whether `line`, to this address, leads to a server of the file system that the client uses. A socket that was learnt may be another
+    /// one's on this host, which has the same number, perhaps.
+    pub fn leads_here(&self, line: &Line, address: &Address) -> bool {
+        self.is_used(line.server(), line.file_system(), address)
+    }
+
+    fn is_used(&self, server: ServerId, found: u64, address: &Address) -> bool {
+        match self.file_system.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {
+            Err(known) if known != found => {
+                // A server in no cluster which was emptied is another one than before.
+                let is_emptied = server == ServerId(0) && self.given.contains(address);
+                if is_emptied {
+                    self.file_system.store(found, Ordering::Relaxed);
+                }
+                is_emptied
+            }
+            _ => true,
+        }
     }
 
     /// All that are known, of any servers, those that were given first. One may be there twice.
@@ -69,6 +93,22 @@ mod tests {
             assert_eq!(places.of(ServerId(2)), list.map(address));
         }
         assert_eq!(places.all().count(), 4, "what is known is not learnt again");
+    }
+
+    #[test]
+    fn one_file_system_is_used() {
+        let address = |text: &str| text.parse::<Address>().unwrap();
+        let (given, learnt) = (address("tcp:a:1"), address("unix:/s"));
+        let places = Places::new(std::slice::from_ref(&given));
+        let is_used = |server, found, at| places.is_used(ServerId(server), found, at);
+        assert_eq!([is_used(1, 7, &given), is_used(2, 7, &learnt), is_used(2, 8, &learnt)], [true, true, false]);
+        assert!(!is_used(1, 8, &given), "a cluster does not become another one");
+        let alone = Places::new(std::slice::from_ref(&given));
+        let is_used = |found, at| alone.is_used(ServerId(0), found, at);
+        assert_eq!(
+            [is_used(7, &given), is_used(8, &learnt), is_used(8, &given), is_used(7, &learnt)],
+            [true, false, true, false]
+        );
     }
 
     #[test]

@@ -248,6 +248,11 @@ impl Map {
         findings.sorted()
     }
 
+    /// A number that tells the file system from those of other names, for as long as it is there. Not 0.
+    pub fn file_system(&self) -> u64 {
+        SipHasher24::new_with_key(b"isonomia by name").hash(self.name().as_bytes()).max(1)
+    }
+
     /// The name of the file system.
     pub fn name(&self) -> &str {
         &self.description.name

@@ -168,7 +168,8 @@ ops! {
     /// is how many bytes were read for it. ENODEV if there is none for this session; ENOMEM with too much of it; EAGAIN
     /// while a mount has the mapping.
     MapFile = 36,
-    /// Where the server of number `offset` listens. Reply: its addresses, each in a line of its own; ENOENT if there is none.
+    /// Where the server of number `offset` listens. Reply: its addresses, each in a line of its own; EHOSTDOWN if there is none. A
+    /// server in no cluster tells of its own sockets, of which it may have none.
     FindServer = 37,
     /// A message of `len` bytes, of the kind `valid`, from the server of number `offset` of the same cluster. EACCES from anybody else.
     Peer = 38,

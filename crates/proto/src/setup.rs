@@ -295,6 +295,9 @@ pub struct Welcome {
     /// The server's *verifier*, 1 to [`VERIFIER_MAX`], as in NFS: another one than before if what it acknowledged, and had not yet
     /// put on stable storage, may have been lost since.
     pub verifier: u64,
+    /// Which file system the server is one of, not 0: all servers of a cluster say the same, those of a cluster of another name
+    /// something else, and each that is in none something of its own. Numbers of servers are the same in many clusters.
+    pub file_system: u64,
 }
 
 /// The highest verifier: with the number of its server it fits 64 bits.

@@ -135,6 +135,10 @@ impl Acceptor {
             gid: rustix::process::getegid().as_raw(),
             groups: Vec::new(),
         };
+        let sockets: Vec<&str> =
+            about.listen.iter().map(String::as_str).filter(|address| address.starts_with("unix:")).collect();
+        // It is set once, before anybody can ask for it.
+        let _ = core.sockets.set(sockets.join("\n"));
         Ok(Self {
             core,
             about,
@@ -440,6 +444,7 @@ impl Acceptor {
             payload_len_max: payload_len_max as u32,
             integrity,
             verifier: self.core.store.verifier(),
+            file_system: self.core.file_system(),
         };
         let (welcome, seals) = match responder.map(|responder| responder.finish(&setup::body(&welcome))) {
             None => (setup::encode(&Answer::Welcome(welcome)), None),

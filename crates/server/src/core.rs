@@ -76,6 +76,8 @@ pub struct Core {
     pub scrub: Scrub,
     /// The part in a cluster, if this server is in one.
     pub cluster: OnceLock<Cluster>,
+    /// Sockets on which it listens, each in a line of its own.
+    pub sockets: OnceLock<String>,
     /// Limits for programs that write to the device outside, if there are to be any.
     pub outside: OnceLock<Outside>,
     /// Who copies the metadata.
@@ -165,6 +167,7 @@ impl Core {
             caretaker: OnceLock::new(),
             scrub,
             cluster: OnceLock::new(),
+            sockets: OnceLock::new(),
             outside: OnceLock::new(),
             backups: Backups::default(),
             histories: Histories::default(),
@@ -296,6 +299,25 @@ impl Core {
     fn turn_away(&self) {
         if self.awake.fetch_sub(1, Ordering::AcqRel) == 1 && self.asleep.load(Ordering::Acquire) > 0 {
             self.ring();
+        }
+    }
+}
+
+impl Core {
+    /// Which file system this server is one of: see [`Welcome`](isonomia_proto::setup::Welcome).
+    pub fn file_system(&self) -> u64 {
+        match self.cluster.get() {
+            Some(cluster) => cluster.config.map().file_system(),
+            None => self.store.number_of_its_own(),
+        }
+    }
+
+    /// Where a server listens, each address in a line of its own; nothing if it is unknown here. A server that is in no cluster
+    /// says of itself what its clients may not know: on which sockets they have shared memory with it, should they be on its host.
+    pub fn addresses_of(&self, server: u64) -> Option<String> {
+        match self.cluster.get() {
+            Some(cluster) => cluster.addresses_of(server),
+            None => self.sockets.get().filter(|_| server == 0).cloned(),
         }
     }
 }

@@ -377,10 +377,15 @@ fn operate(
             };
             return Ok(store.set_xattr(caller, at, path, follow, path2, &value, how, now)?);
         }
-        Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
+        Op::RemoveXattr => {
+            if !objects::keeps_layout(core, caller, (at, path, follow), path2)? {
+                store.remove_xattr(caller, at, path, follow, path2, now)?;
+            }
+            return Ok(());
+        }
         Op::FindServer => {
-            let addresses = core.cluster.get().and_then(|cluster| cluster.addresses_of(header.offset));
-            return Ok(reply.put(addresses.ok_or(Refusal::NoSuchServer)?.as_bytes())?);
+            let addresses = core.addresses_of(header.offset).ok_or(Refusal::NoSuchServer)?;
+            return Ok(reply.put(addresses.as_bytes())?);
         }
         Op::FindObjects => return objects::find_objects(core, connection, header, reply),
         Op::TellSize => return objects::tell_size(core, connection, header, reply),

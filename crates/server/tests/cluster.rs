@@ -12,7 +12,7 @@ use isonomia_server::{Config, METADATA, Server};
 use isonomia_store::{Loss, START_OVER};
 use isonomia_transport::control::ControlConnection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
-use running::cluster::Cluster;
+use running::cluster::{Cluster, in_memory};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
@@ -230,6 +230,24 @@ fn memory_is_shared_with_a_server_whose_socket_comes_last() {
     assert_eq!(client.write_at(&file, 0, &[1; 4096]).unwrap(), 4096);
     // There is no memory to map over TCP.
     client.map_file(&file, 4096, true).unwrap();
+}
+
+#[test]
+fn a_socket_of_another_cluster_is_not_taken_for_a_servers_own() {
+    let cluster = Cluster::start(2);
+    // On this host the other cluster has the socket that a server of the first one has on its own host.
+    let other = Cluster::start_called("other", &in_memory(), 2, ("", "2"), |_| {});
+    let (own, foreign) = (&cluster.configs[1].listen[0], &other.configs[1].listen[0]);
+    let newer = cluster_file(&cluster).replace("epoch = 1", "epoch = 2");
+    take_newer_file(&cluster, &newer.replace(&own.to_string(), &foreign.to_string()));
+    let client = cluster.client(0, false);
+    for client in [&client, &other.client(0, false)] {
+        client.make_volume(b"second", 0o755, ServerId(2)).unwrap();
+    }
+    client.open(Ino::ROOT, b"second/file", &create()).unwrap();
+    let looker = cluster.client(1, true);
+    assert_eq!(looker.get_attr(Ino::ROOT, b"second/file", true).unwrap().size_bytes, 0);
+    assert_eq!(errno(other.client(1, false).get_attr(Ino::ROOT, b"second/file", true)), rustix::io::Errno::NOENT);
 }
 
 #[test]

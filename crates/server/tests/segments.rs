@@ -4,7 +4,9 @@
 
 mod running;
 
-use isonomia_client::{Change, Client, Error, Ino, OpenFile, OpenHow, SpaceChange, access};
+use isonomia_client::{
+    Address, Change, Claims, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, SpaceChange, access,
+};
 use isonomia_proto::mapping::STORES;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_server::LimitsConfig;
@@ -508,4 +510,25 @@ fn nothing_is_lost_while_segments_begin_and_end() {
         });
     });
     until_all_is_given_back(&running);
+}
+
+#[test]
+fn memory_is_shared_with_a_server_in_no_cluster_of_which_several_addresses_were_given() {
+    let running = start(|_| {});
+    let on_tcp = running.addresses[1].clone();
+    let also: Address = on_tcp.to_string().replace("127.0.0.1", "localhost").parse().unwrap();
+    let maps = |addresses: &[Address]| {
+        let client = Client::new(ClientConfig {
+            addresses: addresses.to_vec(),
+            timeout: Nanos::from_secs(20),
+            claims: Claims::default(),
+            key_file: Some(running.key_file.clone()),
+        });
+        let file = client.open(Ino::ROOT, b"file", &OpenHow { exclusive: false, ..create() }).unwrap();
+        client.write_at(&file, 0, &[1; PAGE]).unwrap();
+        client.map_file(&file, PAGE as u64, true).is_ok()
+    };
+    assert!(maps(&[on_tcp.clone(), also]));
+    // Who gives one address says how.
+    assert!(!maps(&[on_tcp]));
 }

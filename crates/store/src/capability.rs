@@ -45,6 +45,11 @@ impl CapabilitySigner {
         self.0.hash(&number.to_le_bytes())
     }
 
+    /// A number that tells this store from others, for as long as it is there. Not 0. Nothing else that is signed has as many bytes.
+    pub fn number_of_store(&self) -> u64 {
+        self.0.hash(b"store").max(1)
+    }
+
     /// Of everything else in `capability`. Never 0: on the wire that means that there is no capability.
     fn mac(&self, capability: &Capability) -> u64 {
         let mut bytes = [0; 20];

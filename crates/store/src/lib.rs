@@ -249,6 +249,11 @@ impl Store {
         self.verifier
     }
 
+    /// A number that tells this store from others, for as long as it is there. Not 0.
+    pub fn number_of_its_own(&self) -> u64 {
+        self.signer.number_of_store()
+    }
+
     fn share_namespace(&self) -> RwLockReadGuard<'_, Numbers> {
         self.namespace.read().unwrap_or_else(PoisonError::into_inner)
     }

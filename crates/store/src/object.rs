@@ -6,13 +6,13 @@
 //! same. Detached objects are called in the same way. An object is created at the first write to it, and nothing may be there before. Stripe `s` of `n` targets is at `(s / n) · stripe_bytes` of object `s mod n`;
 //! with one target an object is the file. What an object lacks below the size of the file reads as zeros.
 
-use crate::checksum::{ObjectId, SIDECAR_SUFFIX};
+use crate::checksum::{ObjectId, SIDECAR_SUFFIX, blocks_in};
 use crate::config::{StoreConfig, TargetDir};
 use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
 use crate::recovery::leftovers::Left;
-use crate::shortened;
+use crate::sums::{self, Place};
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout, Spot};
 use isonomia_units::TargetId;
@@ -144,7 +144,7 @@ impl Targets {
                     Err(Errno::EXIST) => {
                         tracing::warn!(object = %target.path.join(&name).display(), "removed a stale object");
                         rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()).map_err(fail)?;
-                        shortened::cut_sidecar(self, place, 0)?;
+                        self.cut_sidecar(place, 0)?;
                         open(OFlags::CREATE | OFlags::EXCL)
                     }
                     other => other,
@@ -196,6 +196,17 @@ impl Targets {
         }
     }
 
+    /// The checksums of an object, as they lie beside it.
+    pub fn sidecar(&self, place: ObjectPlace) -> Result<Place<'_>, StoreError> {
+        Ok(Place { dir: self.directory(place)?, object: place.object, is_suspect: true, fence: &self.fence })
+    }
+
+    /// Before an object is cut to so many bytes: see [`crate::shortened`].
+    pub fn cut_sidecar(&self, place: ObjectPlace, size: u64) -> Result<(), StoreError> {
+        let cut = sums::shorten(&self.sidecar(place)?, blocks_in(size));
+        cut.map_err(|errno| StoreError::host(&self.path(place), errno))
+    }
+
     /// That anything may be changed.
     pub fn check_fence(&self) -> Result<(), StoreError> {
         let path = self.all.first().map_or(Path::new(""), |target| &target.path);
@@ -223,7 +234,7 @@ impl Targets {
         if self.stat_object(place)?.is_none_or(|stat| stat.st_size as u64 <= wanted) {
             return Ok(());
         }
-        shortened::cut_sidecar(self, place, wanted)?;
+        self.cut_sidecar(place, wanted)?;
         let (target, name) = (self.target(place)?, place.object.object_name());
         rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|fd| {

@@ -25,7 +25,7 @@ use crate::database::Database;
 use crate::object::{ObjectPlace, Targets, file_size};
 use crate::record::{BLOCKS_UNKNOWN, Body};
 use crate::recovery::legible;
-use crate::sums::{self, Place};
+use crate::sums;
 use crate::{Store, StoreError};
 use rustix::io::Errno;
 
@@ -47,25 +47,15 @@ fn places_of(db: &Database, owner: Owner) -> Result<Vec<ObjectPlace>, StoreError
     Ok(places)
 }
 
-fn sidecar(targets: &Targets, place: ObjectPlace) -> Result<Place<'_>, StoreError> {
-    Ok(Place { dir: targets.directory(place)?, object: place.object, is_suspect: true, fence: &targets.fence })
-}
-
 /// Cuts the sidecars of what was being written to their objects.
 pub(crate) fn believe_ends(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Result<(), StoreError> {
     for owner in unsettled {
         for place in places_of(db, *owner)? {
             let size = targets.stat_object(place)?.map_or(0, |stat| stat.st_size as u64);
-            cut_sidecar(targets, place, size)?;
+            targets.cut_sidecar(place, size)?;
         }
     }
     Ok(())
-}
-
-/// Before an object is cut to so many bytes.
-pub(crate) fn cut_sidecar(targets: &Targets, place: ObjectPlace, size: u64) -> Result<(), StoreError> {
-    let cut = sums::shorten(&sidecar(targets, place)?, blocks_in(size));
-    cut.map_err(|errno| StoreError::host(&targets.path(place), errno))
 }
 
 /// After a kill: whose objects, of what was being written, are shorter than they were left. The sizes of such files become what they
@@ -81,7 +71,7 @@ pub(crate) fn find(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Res
                 // It is missing as a whole, which the record tells.
                 (None, Owner::File(_)) => continue,
             };
-            let last = sums::last_entry(&sidecar(targets, place)?, blocks_in(size));
+            let last = sums::last_entry(&targets.sidecar(place)?, blocks_in(size));
             if let Some(last) = last.map_err(|errno: Errno| StoreError::host(&targets.path(place), errno))? {
                 let end = (last + 1) * BLOCK_BYTES as u64;
                 let object = targets.path(place);

@@ -46,6 +46,7 @@ pub struct Channel {
     server: ServerId,
     session: u64,
     verifier: u64,
+    file_system: u64,
     under_way: usize,
     /// The operation that each slot was last used for.
     operations: [u16; SLOTS],
@@ -67,6 +68,7 @@ impl Channel {
             server: ServerId(welcome.server),
             session: welcome.session,
             verifier: welcome.verifier,
+            file_system: welcome.file_system,
             socket: session.socket,
             under_way: 0,
             operations: [0; SLOTS],
@@ -87,6 +89,11 @@ impl Channel {
     /// The server's verifier.
     pub fn verifier(&self) -> u64 {
         self.verifier
+    }
+
+    /// Which file system it is one of.
+    pub fn file_system(&self) -> u64 {
+        self.file_system
     }
 
     /// The buffer for the names or payload of the next request. At most [`Self::DEPTH`] may be under way.

@@ -61,6 +61,14 @@ impl Line {
         }
     }
 
+    /// Which file system the server is one of: the number is the same in every cluster, this is not.
+    pub fn file_system(&self) -> u64 {
+        match self {
+            Self::Shared(channel) => channel.file_system(),
+            Self::Tcp(stream) => stream.file_system(),
+        }
+    }
+
     /// Sends a request with its names, and receives the reply's payload into `reply`; that of an error, a path perhaps, comes
     /// with the header, and is empty else. [`SocketError::Closed`] also if a payload is longer than there is room for.
     pub fn exchange(

@@ -22,6 +22,7 @@ pub struct Stream {
     server: ServerId,
     session: u64,
     verifier: u64,
+    file_system: u64,
     seals: Option<Seals>,
     /// Parts of a frame with their tags. They are a copy: the program may change its own memory between the two looks at it
     /// that making a tag and sending take.
@@ -74,6 +75,7 @@ impl Stream {
             server,
             session: session.welcome.session,
             verifier: session.welcome.verifier,
+            file_system: session.welcome.file_system,
             seals: session.seals,
             sealed: Vec::new(),
             unsent: (Vec::new(), 0),
@@ -103,6 +105,11 @@ impl Stream {
     /// The server's verifier.
     pub fn verifier(&self) -> u64 {
         self.verifier
+    }
+
+    /// Which file system it is one of.
+    pub fn file_system(&self) -> u64 {
+        self.file_system
     }
 
     /// Sends a request with its names and payload, and receives the reply's payload into `reply`; that of an error, a path

@@ -43,7 +43,7 @@ impl Session {
     /// Which server answers at `address` within `patience`.
     pub fn who_answers(&self, address: &Address, patience: Nanos) -> Option<ServerId> {
         let line = Line::open(address, &self.identity().ok()?, Deadline::after(patience));
-        line.ok().map(|line| line.server())
+        line.ok().filter(|line| self.places.leads_here(line, address)).map(|line| line.server())
     }
 
     pub(super) fn connect(&self, deadline: Deadline) -> Result<Line, Error> {
@@ -82,8 +82,8 @@ impl Session {
     }
 
     /// Where the server may listen, the address that answered last first. What was given comes in its order; of what servers say, a
-    /// Unix socket first wherever it stands, because who is on its host has shared memory there. Elsewhere it leads to nobody or to
-    /// another server, and the next address is tried. (For an address on TCP that was given see [`Self::in_memory`].)
+    /// Unix socket first wherever it stands, because who is on its host has shared memory there. Elsewhere it leads to nobody, to
+    /// another server or to another file system's, and the next address is tried. (For an address on TCP that was given see [`Self::in_memory`].)
     fn addresses(&self) -> Vec<&Address> {
         let given = if self.is_home { self.places.given() } else { &[] };
         let learnt = self.server().map_or(&[][..], |server| self.places.of(server));
@@ -102,7 +102,8 @@ impl Session {
         for address in &addresses {
             // A host that is gone does not even refuse.
             let patience = if addresses.len() > 1 { deadline.min(Deadline::after(ADDRESS_PATIENCE)) } else { deadline };
-            let (may_pass, reason) = match Line::open(address, identity, patience).map(|line| self.known(line)) {
+            let (may_pass, reason) = match Line::open(address, identity, patience).map(|line| self.known(line, address))
+            {
                 Ok(Ok(mut line)) => match self.in_memory(&mut line, address, identity, patience) {
                     Ok(address) => {
                         line.outwait(address);
@@ -148,7 +149,10 @@ impl Session {
         for local in self.places.of(server).iter().filter(|address| matches!(address, Address::Unix(_))) {
             let Ok(found) = Line::open(local, identity, patience) else { continue };
             // Another cluster's server on this host may have the same number.
-            if found.server() == server && found.verifier() == line.verifier() {
+            if found.server() == server
+                && found.file_system() == line.file_system()
+                && found.verifier() == line.verifier()
+            {
                 *line = found;
                 return Ok(local);
             }
@@ -189,15 +193,21 @@ impl Session {
                 return;
             }
             let Ok(mut line) = Line::open(address, &identity, patience) else { continue };
+            if !self.places.leads_here(&line, address) {
+                continue;
+            }
             if let Ok(Some(found)) = self.asked_for(server, &mut line, patience) {
                 return self.places.learn(server, found);
             }
         }
     }
 
-    /// The line, if it leads to the server that it is to lead to; else where it leads.
-    fn known(&self, line: Line) -> Result<Line, String> {
+    /// The line, to this address, if it leads to the server that it is to lead to; else where it leads.
+    fn known(&self, line: Line, address: &Address) -> Result<Line, String> {
         let found = line.server();
+        if !self.places.leads_here(&line, address) {
+            return Err(format!("it is server {found} of another file system"));
+        }
         let number = u32::from(found.0);
         match self.server.compare_exchange(SERVER_UNKNOWN, number, Ordering::Relaxed, Ordering::Relaxed) {
             Err(expected) if expected != number => Err(format!("it is server {found}, not server {expected}")),

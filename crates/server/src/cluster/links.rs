@@ -151,6 +151,8 @@ pub enum LinkError {
     Connect(#[from] HandshakeError),
     #[error("it is server {0}")]
     Another(ServerId),
+    #[error("it is server {0} of another file system")]
+    Foreign(ServerId),
     #[error(transparent)]
     Socket(#[from] SocketError),
     #[error("it answers errno {0}")]
@@ -195,6 +197,7 @@ impl Reach {
         let mut trouble = LinkError::Unknown;
         for address in addresses {
             match Line::open(address, &identity, Deadline::after(PATIENCE)) {
+                Ok(line) if line.file_system() != map.file_system() => trouble = LinkError::Foreign(line.server()),
                 Ok(line) if line.server() == server => return Ok(line),
                 Ok(line) => trouble = LinkError::Another(line.server()),
                 Err(error) => trouble = error.into(),

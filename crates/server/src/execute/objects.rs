@@ -16,8 +16,8 @@ use isonomia_proto::fs::{Capability, FileKind, access};
 use isonomia_proto::object::{FileEnd, FileObjects, find, told};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_proto::striping::XATTR;
-use isonomia_store::{Cached, Caller, ObjectPlace, Reserved, Spread, StoreError};
+use isonomia_proto::striping::{Striping, XATTR};
+use isonomia_store::{Cached, Caller, MAY_WRITE, ObjectPlace, Reserved, Spread, StoreError};
 use isonomia_units::{Bytes, Ino};
 use std::borrow::Cow;
 use zerocopy::IntoBytes;
@@ -161,7 +161,8 @@ pub(super) fn adopted(core: &Core, connection: &Connection, header: &RequestHead
 }
 
 /// Sets the attribute that says how files are striped, if it is this one and of a file; else gives the value that is to be set.
-/// A file that has bytes keeps its layout, so that programs can copy attributes after bytes.
+/// A file that has bytes keeps its layout, so that programs can copy attributes after bytes, also those of a file of another
+/// cluster, whose servers are not there.
 pub(super) fn set_layout<'v>(
     core: &Core,
     caller: &Caller<'_>,
@@ -170,8 +171,13 @@ pub(super) fn set_layout<'v>(
     value: &'v [u8],
 ) -> Result<Option<Cow<'v, [u8]>>, Refusal> {
     let Some(cluster) = core.cluster.get().filter(|_| name == XATTR) else { return Ok(Some(value.into())) };
-    let striping = cluster.checked_striping(value)?;
     let attr = core.store.get_attr(caller, at, path, follow)?;
+    let is_layout = || std::str::from_utf8(value).is_ok_and(|text| text.parse::<Striping>().is_ok());
+    if attr.kind() == FileKind::Regular && attr.size_bytes > 0 && is_layout() {
+        core.store.access(caller, at, path, MAY_WRITE)?;
+        return Ok(None);
+    }
+    let striping = cluster.checked_striping(value)?;
     if attr.kind() == FileKind::Directory {
         return Ok(Some(striping.to_string().into_bytes().into()));
     }
@@ -193,6 +199,21 @@ pub(super) fn layout_of(
         Ok(found) => Some(cluster.described(&found.objects.layout).to_string().into_bytes()),
         Err(_) => None,
     })
+}
+
+/// Whether this attribute, which is to be removed, is the layout of a spread file, which keeps it: programs that copy attributes take away
+/// what the original has not.
+pub(super) fn keeps_layout(
+    core: &Core,
+    caller: &Caller<'_>,
+    (at, path, follow): (Ino, &[u8], bool),
+    name: &[u8],
+) -> Result<bool, Refusal> {
+    let keeps = layout_of(core, caller, (at, path, follow), name)?.is_some();
+    if keeps {
+        core.store.access(caller, at, path, MAY_WRITE)?;
+    }
+    Ok(keeps)
 }
 
 /// The names of attributes, with that of the one that a spread file has.

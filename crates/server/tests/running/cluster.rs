@@ -42,13 +42,24 @@ impl Cluster {
     /// Starts so many servers below a directory, with such targets and more lines in the cluster file, and with `change` to the
     /// configuration of each.
     pub fn start_as(base: &Path, count: usize, lines: &str, targets: &str, change: impl Fn(&mut Config)) -> Self {
+        Self::start_called("scratch", base, count, (lines, targets), change)
+    }
+
+    /// The same with another name of the file system.
+    pub fn start_called(
+        name: &str,
+        base: &Path,
+        count: usize,
+        (lines, targets): (&str, &str),
+        change: impl Fn(&mut Config),
+    ) -> Self {
         let dir = tempfile::tempdir_in(base).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let at = dir.path().display();
         let key = dir.path().join("key");
         std::fs::write(&key, [7; 32]).unwrap();
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let mut text = format!("name = \"scratch\"\nepoch = 1\n{lines}\n");
+        let mut text = format!("name = {name:?}\nepoch = 1\n{lines}\n");
         for number in 1..=count {
             let port = free_port();
             write!(

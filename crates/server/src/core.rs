@@ -307,7 +307,7 @@ impl Core {
     /// Which file system this server is one of: see [`Welcome`](isonomia_proto::setup::Welcome).
     pub fn file_system(&self) -> u64 {
         match self.cluster.get() {
-            Some(cluster) => cluster.config.map().file_system(),
+            Some(cluster) => cluster.file_system(),
             None => self.store.number_of_its_own(),
         }
     }

@@ -159,6 +159,11 @@ impl Cluster {
         )
     }
 
+    /// Which file system its servers are: see [`Welcome`](isonomia_proto::setup::Welcome).
+    pub fn file_system(&self) -> u64 {
+        self.config.map().file_system()
+    }
+
     /// Says that there are files to be cut that have lost writers.
     pub fn has_loose(&self) {
         // If there is no room they are found a moment later.

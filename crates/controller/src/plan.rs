@@ -349,6 +349,7 @@ impl Plan {
         }
         self.decisions += 1;
         let mut users = BTreeSet::new();
+        changes.reserve(changed.accounts.len() + 1);
         for (name, record) in changed.accounts {
             let before = self.kept.accounts.get(&name);
             let mut account = before.cloned().unwrap_or_default();

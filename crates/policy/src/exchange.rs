@@ -298,6 +298,7 @@ pub fn due(levels: &[Level], infos: &[&JobInfo]) -> Vec<f64> {
 
 fn active_tree(levels: &[Level], infos: &[&JobInfo]) -> (ShareTree, Vec<Leaf>) {
     let mut tree = ShareTree::new(levels);
+    tree.reserve(infos.len());
     let leaves: Vec<Leaf> = (0..).zip(infos).map(|(slot, info)| tree.insert(info, slot)).collect();
     leaves.iter().for_each(|leaf| tree.activate(*leaf));
     (tree, leaves)

@@ -4,7 +4,7 @@
 //! it waiting: the first request to a device that hangs, or a change of the metadata that takes the lock of a file whose
 //! bytes are on the way to one. It is then counted out, so that another worker looks after the connections. When that has
 //! happened to all of them, a substitute takes requests in and serves them, until a worker is back. It looks at the
-//! connections once in [`LOOK_EVERY`] and takes no part in who sleeps and who is awake: a server in this state is slow, and
+//! connections once in a millisecond and takes no part in who sleeps and who is awake: a server in this state is slow, and
 //! does not stand still.
 
 mod thread;

@@ -149,7 +149,8 @@ impl Gift {
             let record = self.ledger.accounts.get(&name)?.record();
             Some((name, record))
         };
-        let accounts: Vec<_> = changed.into_iter().filter_map(record).collect();
+        let mut accounts = Vec::with_capacity(changed.len());
+        accounts.extend(changed.into_iter().filter_map(record));
         let step = self.config.regret_period.0 / KEPT_STEPS;
         let is_far = match (self.kept_left, self.period_left) {
             (Some(kept), Some(left)) => left > kept || kept.since(left).0 > step,

@@ -73,8 +73,9 @@ impl Simplex {
     /// have the least; programs of some hundred variables never take so many.
     pub(crate) fn settle(&mut self, parties: &[Party]) {
         let steps_max = self.spare_steps();
-        let mut stretches = Vec::new();
-        let mut events: Vec<(f64, usize, Kind)> = Vec::new();
+        let stretch_count = parties.iter().map(|party| party.variables.iter().flatten().count()).sum();
+        let mut stretches = Vec::with_capacity(stretch_count);
+        let mut events: Vec<(f64, usize, Kind)> = Vec::with_capacity(3 * stretch_count);
         let mut party_of = vec![NO_PARTY; self.place.len()];
         for (party, Party { floor, weight, variables }) in parties.iter().enumerate() {
             let mut from = *floor;
@@ -94,7 +95,7 @@ impl Simplex {
             }
         }
         // Stretches are numbered so that one ends before the next of its party begins.
-        events.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+        events.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
         let begin = events.first().map_or(0.0, |event| event.0);
         let variables = self.place.len();
         let mut climb = Climb {

@@ -324,6 +324,13 @@ impl ShareTree {
         node
     }
 
+    /// Makes room for so many leaves more.
+    pub fn reserve(&mut self, leaves: usize) {
+        self.nodes.reserve(leaves);
+        self.steps.reserve(leaves);
+        self.tags.reserve(leaves);
+    }
+
     fn add_child(&mut self, parent: u32, weight: u128, name: Arc<str>, inner: bool) -> u32 {
         let node = self.vacant.pop().unwrap_or(self.nodes.len() as u32);
         let above = &mut self.nodes[parent as usize];

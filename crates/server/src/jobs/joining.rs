@@ -7,7 +7,7 @@ use isonomia_units::{JobId, JobInfo, Nanos};
 use std::sync::{Arc, PoisonError};
 
 impl Core {
-    /// The job that `info` describes, known to every target, for somebody who [leaves](Jobs::leave) it.
+    /// The job that `info` describes, known to every target, for somebody who [leaves](crate::jobs::Jobs::leave) it.
     pub fn join_job(&self, info: JobInfo) -> Result<Arc<Job>, TooManyJobs> {
         let joined = self.jobs.join(info)?;
         if let Some(forgotten) = joined.forgotten {

@@ -5,7 +5,7 @@ use crate::list::List;
 use isonomia_transport::address::Address;
 use isonomia_transport::line::Line;
 use isonomia_units::ServerId;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Lists of addresses that are remembered: more than servers have, and some of them elsewhere later.
 const LISTS_MAX: usize = 4_096;
@@ -16,6 +16,8 @@ pub(crate) struct Places {
     learnt: List<Place>,
     /// Which file system was found where the client was given, or 0.
     file_system: AtomicU64,
+    /// The place of the given address at which it was found, from 1 on; 0 if at another.
+    found_at: AtomicUsize,
 }
 
 struct Place {
@@ -26,7 +28,12 @@ struct Place {
 impl Places {
     /// Those that the client was given, of any servers.
     pub fn new(given: &[Address]) -> Self {
-        Self { given: given.into(), learnt: List::default(), file_system: AtomicU64::new(0) }
+        Self {
+            given: given.into(),
+            learnt: List::default(),
+            file_system: AtomicU64::new(0),
+            found_at: AtomicUsize::new(0),
+        }
     }
 
     /// What the client was given.
@@ -46,16 +53,22 @@ impl Places {
     }
 
     fn is_used(&self, server: ServerId, found: u64, address: &Address) -> bool {
+        let at = self.given.iter().position(|given| given == address).map_or(0, |at| at + 1);
         match self.file_system.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {
             Err(known) if known != found => {
-                // A server in no cluster which was emptied is another one than before.
-                let is_emptied = server == ServerId(0) && self.given.contains(address);
+                // A server in no cluster which was emptied is another one than before; but what listens at another address was
+                // always another one.
+                let is_emptied = server == ServerId(0) && at > 0 && at == self.found_at.load(Ordering::Relaxed);
                 if is_emptied {
                     self.file_system.store(found, Ordering::Relaxed);
                 }
                 is_emptied
             }
-            _ => true,
+            Err(_) => true,
+            Ok(_) => {
+                self.found_at.store(at, Ordering::Relaxed);
+                true
+            }
         }
     }
 
@@ -108,6 +121,13 @@ mod tests {
         assert_eq!(
             [is_used(7, &given), is_used(8, &learnt), is_used(8, &given), is_used(7, &learnt)],
             [true, false, true, false]
+        );
+        let other = address("tcp:b:1");
+        let several = Places::new(&[given.clone(), other.clone()]);
+        let is_used = |found, at| several.is_used(ServerId(0), found, at);
+        assert_eq!(
+            [is_used(7, &given), is_used(8, &other), is_used(7, &other), is_used(8, &given)],
+            [true, false, true, true]
         );
     }
 

@@ -375,6 +375,8 @@ impl Driver {
         self.note_moves();
         if store.whereabouts().is_none_or(|before| *before != known) {
             store.set_whereabouts(Arc::new(known));
+            // Volumes are where files lie that other servers have.
+            self.core.prefixes.forget();
         }
         Ok(())
     }

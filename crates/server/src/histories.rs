@@ -125,8 +125,8 @@ impl Histories {
             if file.is_in_the_way || !is_due(file) || target.phases_recorded(now) == file.records {
                 continue;
             }
-            // The directory may be another process's by now.
-            if !store.fence().holds() {
+            // The directory may be another process's by now. And what room is left is kept for names and sizes.
+            if !store.fence().holds() || store.is_full() {
                 return;
             }
             file.write(dir, target, now);

@@ -163,6 +163,12 @@ if ! [ -f "$0" ] || ! true >>"$notes"; then
     echo "nothing is credited: what is done can be noted nowhere (run this as a file, in a directory that can be written to)" >&2
     exit 1
 fi
+if ! mkdir "$notes.lock" 2>/dev/null; then
+    echo "nothing is credited: another run is at work, or was killed (then remove $notes.lock)" >&2
+    exit 1
+fi
+trap 'rmdir "$notes.lock"' EXIT
+trap 'exit 1' HUP INT TERM
 credit() {
     begun=
     while read -r what of user account minutes limit; do

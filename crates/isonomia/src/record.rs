@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 /// Between two looks whether it is over.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+const SPAN_MAX: Nanos = Nanos::from_secs(3600);
+/// A server ends it by itself so long after, if this program does not come to it.
+const GRACE: Nanos = Nanos::from_secs(10);
+
 /// A server that writes.
 struct Writer {
     control: Control,
@@ -31,21 +35,23 @@ pub fn record(options: &RecordOptions) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     let mut writers = writers(options, &file)?;
-    begin(&mut writers, options.span)?;
+    if options.span > SPAN_MAX {
+        bail!("{} is no time to record for (allowed: up to {SPAN_MAX})", options.span);
+    }
+    begin(&mut writers, options.span + GRACE)?;
     log::say(format_args!("decisions are being recorded"));
     let until = Instant::now() + Duration::from_nanos(options.span.0);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_EVERY);
     }
-    // A server ends it by itself if this program does not come to it.
-    let is_early = Instant::now() < until;
     let mut out = std::io::stdout().lock();
     let mut outcome = Ok(());
     for Writer { control, name, path } in &mut writers {
         let whose = name.as_ref().map_or_else(String::new, |name| format!("{name}:"));
         match control.record(None) {
-            Err(error) if is_early => outcome = Err(error.context(format!("{whose}{path}"))),
-            _ => writeln!(out, "{whose}{path}")?,
+            // It was started anew meanwhile, or could not write: what is there is not what was asked for.
+            Err(error) => outcome = Err(error.context(format!("{whose}{path} is not complete"))),
+            Ok(()) => writeln!(out, "{whose}{path}")?,
         }
     }
     outcome

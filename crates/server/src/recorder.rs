@@ -24,7 +24,8 @@ const WAITING_MAX: usize = 1 << 18;
 #[derive(Debug)]
 pub struct Record {
     calls: Arc<Mutex<Calls>>,
-    writer: Option<JoinHandle<()>>,
+    /// Whether all was written that was to be.
+    writer: Option<JoinHandle<bool>>,
 }
 
 #[derive(Debug)]
@@ -59,13 +60,23 @@ impl Record {
     fn begin(file: File, waiting_max: usize) -> io::Result<Self> {
         let (to_writer, entries) = sync_channel(waiting_max);
         let writer = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || {
-            if let Err(error) = write(file, &entries) {
+            let written = write(file, &entries);
+            if let Err(error) = &written {
                 tracing::error!(%error, "cannot record decisions any more");
             }
+            written.is_ok()
         })?;
         let mut calls = Calls { to_writer: Some(to_writer), left: CALLS_MAX };
         calls.note(&Entry { arbiter: 0, call: Call::Clock { now: clock::now().0, wall_ns: clock::wall_ns() } });
         Ok(Self { calls: Arc::new(Mutex::new(calls)), writer: Some(writer) })
+    }
+
+    /// Ends it, and waits for the file. Whether that has all decisions until now, and not only those until it had to end.
+    fn finish(&mut self) -> bool {
+        let was_going_on = self.calls.lock().unwrap_or_else(PoisonError::into_inner).to_writer.take().is_some();
+        // It writes what was noted and ends. If it panicked, it has said so.
+        let is_written = self.writer.take().is_some_and(|writer| writer.join().unwrap_or(false));
+        was_going_on && is_written
     }
 
     /// What is noted in it.
@@ -77,9 +88,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).to_writer = None;
-        // It writes what was noted and ends. If it panicked, it has said so.
-        let _ = self.writer.take().map(JoinHandle::join);
+        self.finish();
     }
 }
 
@@ -98,8 +107,8 @@ fn is_served(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| SERVED.contains(&found.f_type))
 }
 
-/// The longest record that an operator may ask for.
-const RECORD_MAX: Nanos = Nanos::from_secs(3600);
+/// The longest record that an operator may ask for: an hour, and what the program that ends it may come late.
+const RECORD_MAX: Nanos = Nanos::from_secs(3610);
 
 /// A record that an operator wants, and until when, if there is one.
 #[derive(Debug, Default)]
@@ -154,18 +163,18 @@ impl Recording {
     /// Ends it; the file is complete then.
     ///
     /// # Errors
-    /// Nothing is recorded for an operator.
+    /// Nothing is recorded for an operator, or the record had to end before.
     pub fn end(&self, policy: &Mutex<Policy>, follow: impl FnOnce(&Policy)) -> Result<(), String> {
         let mut policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (record, _) = record.ok_or("no decisions are being recorded for an operator")?;
+        let (mut record, _) = record.ok_or("no decisions are being recorded for an operator")?;
         policy.journal = None;
         follow(&policy);
         // Nobody waits for the file but who asked for this.
         drop(policy);
-        drop(record);
+        let is_whole = record.finish();
         tracing::info!("decisions are recorded no more");
-        Ok(())
+        if is_whole { Ok(()) } else { Err("the record had to end early: the server's log says why".to_owned()) }
     }
 
     /// Ends it if its time is over.

@@ -6,7 +6,7 @@
 //! Of a spread file its servers know; here it is taken to have no holes.
 //!
 //! Asking the host at every `stat` would cost a call on each target. So an inode in memory remembers what was told
-//! ([`Space`]) until the file is written to again, and the record has what was true when it was flushed last.
+//! ([`space::Space`]) until the file is written to again, and the record has what was true when it was flushed last.
 
 pub(crate) mod space;
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// recorded. With the name of a server (--server io01) it alone is.
 ///
 /// Recording takes some microseconds for each request, and the policy begins with new accounts when it begins and
-/// when it ends. `isonomia sim --trace` says what a simulation makes of it, `isonomia sim --replay` whether it decides the same. Allowed to the
+/// when it ends; of phases that end meanwhile fair-finish learns nothing. `isonomia sim --trace` says what a simulation makes of it, `isonomia sim --replay` whether it decides the same. Allowed to the
 /// server's user and to root.
 #[derive(Args, Debug)]
 #[command(after_help = "\

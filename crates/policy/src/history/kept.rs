@@ -159,9 +159,11 @@ impl SizeHistory {
         let mut history = Self { records, ..Self::default() };
         let mut last: Option<&str> = None;
         for at in 0..applications {
+            // No more of it than an entry has at most, so that a count of sizes that is too great takes no memory.
+            let window = &content[..content.len().min(ENTRY_LEN_MAX)];
             let (entry, rest): (Entry<'_, Vec<u64>>, &[u8]) =
-                postcard::take_from_bytes(content).map_err(|_| BadHistory::Malformed(at))?;
-            content = rest;
+                postcard::take_from_bytes(window).map_err(|_| BadHistory::Malformed(at))?;
+            content = &content[window.len() - rest.len()..];
             let name = entry.0;
             let sizes = Sizes::from_kept(entry, records, at)?;
             if last.is_some_and(|last| last >= name) {

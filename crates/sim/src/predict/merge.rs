@@ -32,7 +32,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Record, SourceError> {
     let mut numbers = Numbers::default();
     let first = parts.iter().map(|part| part.wall_ns).min().unwrap_or(0);
     for (of, part) in parts.into_iter().enumerate() {
-        let place = |at: Nanos| Nanos(at.since(part.began).0 + (part.wall_ns - first));
+        let place = |at: Nanos| Nanos(at.since(part.began).0.saturating_add(part.wall_ns - first));
         let before = whole.targets.len();
         let Record { targets, requests, mut told, left_out, .. } = part.record;
         told.iter().for_each(|(_, _, told)| numbers.note(of, told));
@@ -84,7 +84,7 @@ fn check(parts: &[Part<'_>]) -> Result<(), SourceError> {
     let Some(last) = parts.iter().max_by_key(|part| part.wall_ns) else { return Ok(()) };
     let policy = parts.first().and_then(|part| Some((part.path, part.record.policy()?)));
     for part in parts {
-        let end_ns = part.wall_ns + part.record.to.since(part.began).0;
+        let end_ns = part.wall_ns.saturating_add(part.record.to.since(part.began).0);
         if !part.record.requests.is_empty() && end_ns < last.wall_ns {
             let began = last.path.display();
             return Err(failed(part.path, format!("its last request had ended before {began} began")));

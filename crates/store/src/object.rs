@@ -231,10 +231,11 @@ impl Targets {
 
     /// Cuts an object to `wanted` bytes, on stable storage.
     pub fn trim_object(&self, place: ObjectPlace, wanted: u64) -> Result<(), StoreError> {
+        // Also of one that is short already: what it lost behind that is not to be missing any more.
+        self.cut_sidecar(place, wanted)?;
         if self.stat_object(place)?.is_none_or(|stat| stat.st_size as u64 <= wanted) {
             return Ok(());
         }
-        self.cut_sidecar(place, wanted)?;
         let (target, name) = (self.target(place)?, place.object.object_name());
         rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|fd| {

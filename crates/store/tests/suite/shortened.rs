@@ -156,3 +156,27 @@ fn what_is_cut_off_a_file_that_has_lost_it_already_is_not_missing_any_more() {
         }
     }
 }
+
+#[test]
+fn a_file_that_lost_its_last_block_is_no_longer_than_it_was() {
+    const SIZE: usize = 10_000;
+    for targets in [1, 2] {
+        let dir = scratch_dir();
+        let config = config(dir.path(), targets);
+        let store = Store::open(&config).unwrap();
+        let ino = open(&store, "file").ino;
+        store.write(ino, 0, &[7; SIZE], at(2)).unwrap();
+        store.release(ino).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let store = Store::open(&config).unwrap();
+        store.write(ino, 0, &[8; 10], at(3)).unwrap();
+        drop(store);
+        cut(&objects(dir.path(), 0)[0], BLOCK);
+        for _ in 0..2 {
+            let store = Store::open(&config).unwrap();
+            assert_eq!(size(&store, ino), SIZE);
+            assert!(is_damage(read_block(&store, ino, 2)));
+        }
+    }
+}

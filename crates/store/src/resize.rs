@@ -247,6 +247,7 @@ mod tests {
     use crate::{Caller, OpenHow, StoreConfig, TargetDir};
     use isonomia_proto::fs::access;
     use isonomia_units::{ServerId, TargetId};
+    use rustix::fs::{Mode, OFlags};
     use std::path::PathBuf;
 
     const BLOCK: usize = 4096;
@@ -286,5 +287,38 @@ mod tests {
         drop((store, inode));
         let store = Store::open(&config).unwrap();
         assert_eq!(store.inode(ino.0).unwrap().size(), 4 * BLOCK as u64);
+    }
+
+    #[test]
+    fn what_a_host_did_not_cut_off_does_not_come_back() {
+        let end = 5 * BLOCK as u64;
+        type Grow<'g> = &'g dyn Fn(&Store, Ino);
+        let grow: [Grow<'_>; 4] = [
+            &|store, ino| assert_eq!(store.write(ino, end, &[9; BLOCK], now()).unwrap(), BLOCK),
+            &|store, ino| assert_eq!(store.append(ino, &[9; BLOCK], now()).unwrap().1, BLOCK),
+            &|store, ino| assert_eq!(store.reserve_append(ino, 4 * BLOCK as u64, now()).unwrap().offset, 100),
+            &|store, ino| store.set_size(ino, end, now()).map(drop).unwrap(),
+        ];
+        for grow in grow {
+            let dir = tempfile::tempdir().unwrap();
+            let (store, inode, path) = seven_blocks(&config(dir.path()));
+            let ino = Ino(inode.ino);
+            let object = |access| rustix::fs::open(&path, access | OFlags::CLOEXEC, Mode::empty()).unwrap().into();
+            inode.own_data().put(0, object(OFlags::RDONLY));
+            assert!(store.set_size(ino, 100, now()).is_err());
+            let mut bytes = [0; BLOCK];
+            assert_eq!(store.read(ino, 0, &mut bytes).unwrap(), 100, "what is left can be read");
+            assert_eq!(bytes[..100], [7; 100]);
+            assert!(store.write(ino, end, &[9; BLOCK], now()).is_err(), "as long as it cannot be cut");
+            inode.own_data().put(0, object(OFlags::RDWR));
+            grow(&store, ino);
+            for block in 0..5 {
+                let len = store.read(ino, (block * BLOCK) as u64, &mut bytes).unwrap();
+                let from = if block == 0 { 100 } else { 0 };
+                let zeros = bytes[..len].get(from..).unwrap_or_default();
+                assert!(zeros.iter().all(|byte| matches!(byte, 0 | 9)), "{block}");
+            }
+            assert_eq!(store.checksum_status().damaged_total, 0);
+        }
     }
 }

@@ -244,6 +244,7 @@ impl Store {
     /// Looks through what is left of a suspect file of which blocks are lost, and lets it rest: what is lost is damage then.
     pub(crate) fn settle_short(&self, owner: Owner) -> Result<(), StoreError> {
         let settling = self.settling(owner)?;
+        tracing::info!(ino = %settling.content().ino(), "looking through all that is left of a file that lacks blocks");
         let mut budget = u64::MAX;
         self.renew(settling.content(), 0, &mut budget, true)?;
         self.write_back_and_sync(vec![settling]).iter().try_for_each(|settling| self.let_rest(settling).map(drop))

@@ -15,6 +15,9 @@
 //! What was in blocks that had come to rest before the file was written last, about ten seconds at most, or were brought to the
 //! sidecar since: these have an entry. What was written after that has none yet, so its loss makes the file shorter, or is zeros.
 //! Nor is it found within the last block that is left.
+//! What was lost and known to be lost before is found again, as long as nothing was written in its place.
+//! A target whose file system is mounted anew, and its journal replayed, while the host goes on breaks the premise: what that undid is
+//! taken for lost.
 //!
 //! A file of which a block is found to be lost reaches into that block: if its record does not, to the end of the block, as how
 //! much of it was written nobody knows. What is left of it is looked through at once, and then it is at rest
@@ -77,7 +80,7 @@ pub(crate) fn find(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Res
                 let start = last * BLOCK_BYTES as u64;
                 let end = start + BLOCK_BYTES as u64;
                 let object = targets.path(place);
-                tracing::error!(object = %object.display(), size, end, "an object was cut while no server used it: what is lost is an error");
+                tracing::error!(object = %object.display(), size, end, "an object lacks blocks that it had: what is lost is an error");
                 ends.push((index, start..end));
             }
         }

@@ -98,7 +98,9 @@ impl Core {
             // It was removed meanwhile.
             Err(StoreError::Stale) => Nanos::ZERO,
             Err(error) => {
-                tracing::error!(ino = %chunk.of.ino(), %error, "written pages cannot be brought to the device");
+                if self.store.may_tell_refused() {
+                    tracing::error!(ino = %chunk.of.ino(), %error, "written pages cannot be brought to the device");
+                }
                 Nanos::ZERO
             }
         };

@@ -214,14 +214,15 @@ impl Store {
     /// a spread file. [`StoreError::CutMeanwhile`] while that is being cut.
     pub fn reserve_append(&self, ino: Ino, len: u64, now: Timestamp) -> Result<Reserved, StoreError> {
         let inode = self.inode(ino.0)?;
-        inode.any_regular()?;
-        let _objects = inode.own_data();
+        let layout = inode.any_regular()?;
+        let mut objects = inode.own_data();
         if inode.has(SPREAD) {
             return self.reserve_told(&inode, len, now);
         }
         let offset = inode.size();
         let end = check_end(offset, len)?;
         self.before_write(&inode, now)?;
+        self.check_objects(&inode, layout, &mut objects)?;
         inode.grow(end);
         inode.touch(now);
         Ok(Reserved { offset, cuts: 0 })
@@ -309,7 +310,8 @@ impl Store {
             inode.recent.store(true, Relaxed);
         }
         let objects = inode.share_data();
-        if range_is_open(layout, &objects, offset, len) {
+        // Who writes may move the end over what a cut that failed has left behind it; who reads sees nothing of that.
+        if (objects.is_trimmed || write.is_none()) && range_is_open(layout, &objects, offset, len) {
             return Ok(objects);
         }
         drop(objects);

@@ -27,7 +27,7 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a small file so that after a crash it has either its old or its new content.
+/// Writes a small file so that after a crash it has either its old or its new content. What cannot be written takes no space.
 pub fn write(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
     let path = dir.join(format!("{name}.new"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
@@ -38,5 +38,24 @@ pub fn write(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&path, dir.join(name)))
         .and_then(|()| File::open(dir)?.sync_all());
-    written.map_err(|e| OpenError::io(&path, e))
+    written.map_err(|e| {
+        // Why it could not be written is what matters.
+        let _ = fs::remove_file(&path);
+        OpenError::io(&path, e)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        // No file can be put in its place.
+        fs::create_dir(dir.path().join("name")).unwrap();
+        assert!(write(dir.path(), "name", b"content").is_err());
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["name"]);
+    }
 }

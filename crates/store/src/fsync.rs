@@ -42,10 +42,17 @@ impl Store {
     ) {
         let (ino, object) = (content.ino(), self.targets.path(place));
         let (object_offset, end) = (range.as_ref().map(|range| range.start), range.as_ref().map(|range| range.end));
-        tracing::error!(%ino, object = %object.display(), object_offset, end, %error,
-            "what was written cannot be brought to the device and may be lost: fsync tells those who have the file open");
+        if self.protection.may_tell_refused() {
+            tracing::error!(%ino, object = %object.display(), object_offset, end, %error,
+                "what was written cannot be brought to the device and may be lost: fsync tells those who have the file open");
+        }
         content.count_lost_writes();
         self.db.forget_verifier();
+    }
+
+    /// Whether one more line of the log is to say what a device did not take: only some are, between two calls of [`Self::settle`].
+    pub fn may_tell_refused(&self) -> bool {
+        self.protection.may_tell_refused()
     }
 
     /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
@@ -180,6 +187,25 @@ mod tests {
         lose();
         let mut next = Some(store.lost_writes(ino));
         assert!(!sync(&mut next) && sync(&mut next) && sync(&mut None));
+    }
+
+    #[test]
+    fn a_device_that_takes_nothing_does_not_fill_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let store = Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let now = Timestamp::new(1, 0).unwrap();
+        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
+        let inode = store.inode(ino.0).unwrap();
+        let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
+        let told = || {
+            (0..100).for_each(|_| store.note_lost_writes(&inode.content, place, None, Errno::IO));
+            (0..100).filter(|_| store.protection.may_tell_refused()).count()
+        };
+        assert_eq!(told(), 0);
+        store.settle().unwrap();
+        assert!(store.protection.may_tell_refused(), "there is a line again");
     }
 
     #[test]

@@ -143,8 +143,8 @@ impl Targets {
                     // A file of that name belongs to nobody: the record says that this object was never created.
                     Err(Errno::EXIST) => {
                         tracing::warn!(object = %target.path.join(&name).display(), "removed a stale object");
-                        rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()).map_err(fail)?;
                         self.cut_sidecar(place, 0)?;
+                        rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()).map_err(fail)?;
                         open(OFlags::CREATE | OFlags::EXCL)
                     }
                     other => other,
@@ -231,10 +231,11 @@ impl Targets {
 
     /// Cuts an object to `wanted` bytes, on stable storage.
     pub fn trim_object(&self, place: ObjectPlace, wanted: u64) -> Result<(), StoreError> {
+        // Also of one that is short already: what it lost behind that is not to be missing any more.
+        self.cut_sidecar(place, wanted)?;
         if self.stat_object(place)?.is_none_or(|stat| stat.st_size as u64 <= wanted) {
             return Ok(());
         }
-        self.cut_sidecar(place, wanted)?;
         let (target, name) = (self.target(place)?, place.object.object_name());
         rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|fd| {
@@ -549,7 +550,29 @@ impl OpenObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Caller, OpenHow, Store};
+    use isonomia_proto::fs::{Timestamp, access};
+    use isonomia_units::{Ino, ServerId};
     use proptest::prelude::*;
+
+    #[test]
+    fn the_checksums_of_a_stale_object_go_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let store = Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let now = Timestamp::new(1, 0).unwrap();
+        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
+        let inode = store.inode(ino.0).unwrap();
+        let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
+        let objects = dir.path().join("target/objects");
+        let (object, sidecar) = (store.targets.path(place), objects.join(place.object.sidecar_name()));
+        std::fs::write(&sidecar, [1; 8192]).unwrap();
+        // One that cannot be removed as files are.
+        std::fs::create_dir(&object).unwrap();
+        assert!(store.write(ino, 0, b"bytes", now).is_err());
+        assert_eq!(std::fs::metadata(sidecar).unwrap().len(), 0);
+    }
 
     fn layout(stripe_pages: u64, count: u16) -> Layout {
         Layout { stripe_bytes: stripe_pages * 4096, targets: (0..count).map(TargetId).collect(), grows: false }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Lines about damage in the log between two calls of [`Store::settle`] at most.
+/// Lines in the log between two calls of [`Store::settle`] at most: about damage, and about devices that take nothing.
 const LINES_MAX: usize = 20;
 /// Entries of the ring that are looked at when one is added: more than one, so that it does not grow by dead ones.
 const RING_STEPS: usize = 2;
@@ -34,6 +34,8 @@ pub(crate) struct Protection {
     damaged_total: AtomicU64,
     /// Lines of damage since the last call of [`Protection::report`].
     lines: AtomicUsize,
+    /// The same of what devices did not take.
+    refused_lines: AtomicUsize,
 }
 
 /// A file whose checksums on stable storage may be older than its objects.
@@ -53,6 +55,7 @@ impl Protection {
             memory_bytes_max,
             damaged_total: AtomicU64::new(0),
             lines: AtomicUsize::new(0),
+            refused_lines: AtomicUsize::new(0),
         }
     }
 
@@ -60,11 +63,20 @@ impl Protection {
         self.damaged_total.fetch_add(1, Relaxed);
     }
 
-    /// Says how much damage was not told line by line, and lets new lines be told.
+    /// Whether one more line is to say what a device did not take.
+    pub fn may_tell_refused(&self) -> bool {
+        self.refused_lines.fetch_add(1, Relaxed) < LINES_MAX
+    }
+
+    /// Says how much was not told line by line, and lets new lines be told.
     pub fn report(&self) {
         let lines = self.lines.swap(0, Relaxed);
         if lines > LINES_MAX {
             tracing::error!(count = lines - LINES_MAX, "more damaged blocks were met");
+        }
+        let refused = self.refused_lines.swap(0, Relaxed);
+        if refused > LINES_MAX {
+            tracing::error!(count = refused - LINES_MAX, "more of what was written could not be brought to the device");
         }
     }
 

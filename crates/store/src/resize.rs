@@ -8,14 +8,16 @@
 //! * To more: the size in the record is all there is to it. What objects lack below the size reads as zeros, so none may
 //!   have bytes beyond it; see [`Store::check_objects`].
 
-use crate::blocks::BlockFault;
-use crate::content::{Content, OBJECTS, Objects, RECLAIMED, SUMS};
+use crate::blocks::{BlockFault, sidecar_fault};
+use crate::checksum::blocks_in;
+use crate::content::{Content, OBJECTS, Objects, Owner, RECLAIMED, SUMS};
 use crate::edit::ReclaimList;
 use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
 use crate::object::{ObjectsId, object_size};
 use crate::permission::after_write;
 use crate::record::Record;
 use crate::removal::Unused;
+use crate::sums::SidecarFault;
 use crate::{Store, StoreError};
 use isonomia_proto::fs::{Layout, Timestamp};
 use isonomia_units::Ino;
@@ -151,15 +153,18 @@ impl Store {
         is_synced: bool,
     ) -> Result<(), StoreError> {
         self.targets.open_object(content, layout, objects, index, false)?;
-        let Some(object) = objects.object(index) else { return Ok(()) };
         let fail = |fault| self.block_error(content, layout, objects, index, fault);
+        let is_short = self.cut_lost(content, layout, objects, index, wanted)?;
+        let Some(object) = objects.object(index) else { return Ok(()) };
         let stat = rustix::fs::fstat(object).map_err(|e| fail(BlockFault::Host(e)))?;
         if stat.st_size as u64 <= wanted {
+            // Blocks that it lost before that stay lost: one that gets longer would have zeros there.
+            let len = if is_short { stat.st_size as u64 } else { wanted };
             // Hosts free what was set aside behind the end when they are asked to cut to the length that there is. Whether
             // there is any cannot be told from how much there is in all: an object may have holes.
             let times = if stat.st_blocks > 0 { 2 } else { 0 };
             return (0..times)
-                .try_for_each(|_| rustix::fs::ftruncate(object.to_change()?, wanted))
+                .try_for_each(|_| rustix::fs::ftruncate(object.to_change()?, len))
                 .map_err(|e| fail(BlockFault::Host(e)));
         }
         let cut = match self.checked_blocks(content, layout, objects, index)? {
@@ -173,6 +178,29 @@ impl Store {
         // What it fails with may be what was written before: others who have the file open are to hear of that.
         let place = content.place(objects.id, layout, index);
         self.sync_object_by(content, place, || rustix::fs::fdatasync(object)).map_err(|e| fail(BlockFault::Host(e)))
+    }
+
+    /// Takes blocks of an object for cut that are lost already: no longer is there anything behind `wanted` bytes that could be
+    /// missing. Whether there was any loss.
+    fn cut_lost(
+        &self,
+        content: &Arc<Content>,
+        layout: &Layout,
+        objects: &Objects,
+        index: usize,
+        wanted: u64,
+    ) -> Result<bool, StoreError> {
+        let fail = |fault| self.block_error(content, layout, objects, index, fault);
+        let Some(blocks) = self.checked_blocks(content, layout, objects, index)? else { return Ok(false) };
+        if !blocks.is_short().map_err(fail)? {
+            return Ok(false);
+        }
+        match blocks.sums.lock().cut(&blocks.place, blocks_in(wanted)) {
+            Ok(()) => Ok(true),
+            // What the file has is an error anyway, and it has less of that.
+            Err(SidecarFault::Damaged(_)) if matches!(content.owner, Owner::File(_)) => Ok(true),
+            Err(fault) => Err(fail(sidecar_fault(fault, wanted))),
+        }
     }
 
     /// Cuts what objects have beyond the end of the file, unless that is known to be nothing. There can be something
@@ -211,4 +239,86 @@ pub(crate) fn check_alive(inode: &Inode) -> Result<(), StoreError> {
 pub(crate) fn note_write(record: &mut Record, now: Timestamp) {
     record.mode = after_write(record.mode);
     (record.mtime, record.ctime) = (now, now);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, OpenHow, StoreConfig, TargetDir};
+    use isonomia_proto::fs::access;
+    use isonomia_units::{ServerId, TargetId};
+    use rustix::fs::{Mode, OFlags};
+    use std::path::PathBuf;
+
+    const BLOCK: usize = 4096;
+
+    fn now() -> Timestamp {
+        Timestamp::new(1, 0).unwrap()
+    }
+
+    /// A store with a file of seven blocks at rest, and where its object lies.
+    fn seven_blocks(config: &StoreConfig) -> (Store, Arc<Inode>, PathBuf) {
+        let store = Store::open(config).unwrap();
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"file", &how, now()).unwrap().ino;
+        store.write(ino, 0, &[7; 7 * BLOCK], now()).unwrap();
+        (0..2).for_each(|_| store.settle().unwrap());
+        let inode = store.inode(ino.0).unwrap();
+        assert!(!inode.has(DIRTY));
+        let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
+        let object = store.targets.path(place);
+        (store, inode, object)
+    }
+
+    fn config(dir: &std::path::Path) -> StoreConfig {
+        let target = TargetDir { id: TargetId(0), dir: dir.join("target") };
+        StoreConfig::new(dir.join("store"), ServerId(0), vec![target])
+    }
+
+    #[test]
+    fn a_cut_that_a_kill_left_undone_also_cuts_what_was_lost_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig { host_start: Some("the same".to_owned()), ..config(dir.path()) };
+        let (store, inode, object) = seven_blocks(&config);
+        std::fs::File::options().write(true).open(object).unwrap().set_len(2 * BLOCK as u64).unwrap();
+        store.before_change(&inode).unwrap();
+        store.store_size(&inode, &mut inode.own_data(), 4 * BLOCK as u64, true, now()).unwrap();
+        let ino = Ino(inode.ino);
+        drop((store, inode));
+        let store = Store::open(&config).unwrap();
+        assert_eq!(store.inode(ino.0).unwrap().size(), 4 * BLOCK as u64);
+    }
+
+    #[test]
+    fn what_a_host_did_not_cut_off_does_not_come_back() {
+        let end = 5 * BLOCK as u64;
+        type Grow<'g> = &'g dyn Fn(&Store, Ino);
+        let grow: [Grow<'_>; 4] = [
+            &|store, ino| assert_eq!(store.write(ino, end, &[9; BLOCK], now()).unwrap(), BLOCK),
+            &|store, ino| assert_eq!(store.append(ino, &[9; BLOCK], now()).unwrap().1, BLOCK),
+            &|store, ino| assert_eq!(store.reserve_append(ino, 4 * BLOCK as u64, now()).unwrap().offset, 100),
+            &|store, ino| store.set_size(ino, end, now()).map(drop).unwrap(),
+        ];
+        for grow in grow {
+            let dir = tempfile::tempdir().unwrap();
+            let (store, inode, path) = seven_blocks(&config(dir.path()));
+            let ino = Ino(inode.ino);
+            let object = |access| rustix::fs::open(&path, access | OFlags::CLOEXEC, Mode::empty()).unwrap().into();
+            inode.own_data().put(0, object(OFlags::RDONLY));
+            assert!(store.set_size(ino, 100, now()).is_err());
+            let mut bytes = [0; BLOCK];
+            assert_eq!(store.read(ino, 0, &mut bytes).unwrap(), 100, "what is left can be read");
+            assert_eq!(bytes[..100], [7; 100]);
+            assert!(store.write(ino, end, &[9; BLOCK], now()).is_err(), "as long as it cannot be cut");
+            inode.own_data().put(0, object(OFlags::RDWR));
+            grow(&store, ino);
+            for block in 0..5 {
+                let len = store.read(ino, (block * BLOCK) as u64, &mut bytes).unwrap();
+                let from = if block == 0 { 100 } else { 0 };
+                let zeros = bytes[..len].get(from..).unwrap_or_default();
+                assert!(zeros.iter().all(|byte| matches!(byte, 0 | 9)), "{block}");
+            }
+            assert_eq!(store.checksum_status().damaged_total, 0);
+        }
+    }
 }

@@ -33,6 +33,8 @@
 //!   was fsynced is read as it is on storage. For a file without an entry there: either it was at rest when the last
 //!   sync began and no write of it was let through since; or its entry was removed, after its bytes and checksums were
 //!   synced, and they have not changed since; or the journal has not come to the record with its objects.
+//! * *The host cannot bring a sidecar to the device*: it says so once. So the checksums are forgotten, and the file is suspect: it
+//!   comes to rest when they were made anew and synced. No program hears of that, as no byte of it is lost.
 //! * *A sidecar is torn, stale, cut, missing*: of a suspect file, it is made anew. Else it is damage: the object may be
 //!   right, but nobody can tell, and `isonomia fsck --repair` is there to decide.
 //! * *A second stop before a suspect file was looked through*: it still has its entry, and is suspect again.
@@ -54,6 +56,7 @@ use crate::protect::Unsettled;
 use crate::{Store, StoreError};
 use isonomia_units::Ino;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
@@ -241,6 +244,7 @@ impl Store {
     /// Looks through what is left of a suspect file of which blocks are lost, and lets it rest: what is lost is damage then.
     pub(crate) fn settle_short(&self, owner: Owner) -> Result<(), StoreError> {
         let settling = self.settling(owner)?;
+        tracing::info!(ino = %settling.content().ino(), "looking through all that is left of a file that lacks blocks");
         let mut budget = u64::MAX;
         self.renew(settling.content(), 0, &mut budget, true)?;
         self.write_back_and_sync(vec![settling]).iter().try_for_each(|settling| self.let_rest(settling).map(drop))
@@ -316,7 +320,11 @@ impl Store {
             tracing::error!(files, %error,
                 "what was written cannot be brought to the device and may be lost: fsync tells those who have the files open");
             // The host tells of it once, and this was the time.
-            done.drain(..).for_each(|settling| settling.content().count_lost_writes());
+            done.drain(..).for_each(|settling| {
+                let content = settling.content();
+                content.count_lost_writes();
+                self.distrust(content, 0..content.layout.as_ref().map_or(0, |layout| layout.targets.len()));
+            });
             self.db.forget_verifier();
         }
         done
@@ -350,8 +358,9 @@ impl Store {
             drop(objects);
             if let Some(sidecar) = sidecar {
                 let synced = rustix::fs::fdatasync::<OwnedFd>(sidecar);
+                // No bytes of the program's are lost by that.
                 synced.map_err(|e| {
-                    self.note_lost_writes(content, place, None, e);
+                    self.distrust(content, index..index + 1);
                     self.object_error(place, e)
                 })?;
             }
@@ -362,6 +371,20 @@ impl Store {
             self.targets.sync_directory(place)?;
         }
         Ok(())
+    }
+
+    /// Forgets the checksums of some objects, to be made anew: the host could not bring the sidecars to the device, and the next
+    /// sync would not say so.
+    fn distrust(&self, content: &Arc<Content>, indices: Range<usize>) {
+        let _objects = content.own_data();
+        if !self.protection.is_on || !content.has(SUMS) || content.has(RECLAIMED) {
+            return;
+        }
+        content.set(SUSPECT);
+        self.unsettled().entry(content.owner).or_default().suspect = Some(0);
+        for index in indices.filter(|index| content.was_created(*index)) {
+            content.sums()[index].lock().start_anew();
+        }
     }
 
     /// Looks through a suspect file, `done` blocks of which were looked at before, and makes new checksums where they
@@ -439,6 +462,7 @@ mod tests {
     use crate::{Caller, OpenHow, StoreConfig, TargetDir};
     use isonomia_proto::fs::{Timestamp, access};
     use isonomia_units::{ServerId, TargetId};
+    use rustix::fs::{FileType, Mode};
     use std::sync::atomic::AtomicBool;
 
     #[test]
@@ -479,5 +503,46 @@ mod tests {
             }
             assert!(store.read(inos[0], 0, &mut [0; 10]).is_err());
         }
+    }
+
+    #[test]
+    fn checksums_that_cannot_be_synced_are_made_anew_and_no_program_hears_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
+        let config = StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target]);
+        let mut store = Store::open(&config).unwrap();
+        // As on a disk.
+        store.removal.is_volatile = false;
+        let now = Timestamp::new(1, 0).unwrap();
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"file", &how, now).unwrap().ino;
+        store.write(ino, 0, &[7; 10_000], now).unwrap();
+        store.settle_all().unwrap();
+        let inode = store.inode(ino.0).unwrap();
+        let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
+        let sidecar = dir.path().join("target/objects").join(place.object.sidecar_name());
+        let old = std::fs::read(&sidecar).unwrap();
+        store.write(ino, 0, &[8; 10_000], now).unwrap();
+        // As when memory was given back: nothing is left to be written, but to be synced.
+        inode.sums()[0].lock().write_back(&store.targets.sidecar(place).unwrap()).unwrap();
+        std::fs::remove_file(&sidecar).unwrap();
+        // This can be opened and not be synced.
+        rustix::fs::mknodat(rustix::fs::CWD, &sidecar, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        assert_eq!(store.settle_those(every).unwrap(), 0);
+        assert!(!inode.has(LOST_WRITES));
+        store.fsync(ino, false).unwrap();
+        // What a device has that did not get the new one.
+        std::fs::remove_file(&sidecar).unwrap();
+        std::fs::write(&sidecar, old).unwrap();
+        store.settle_all().unwrap();
+        assert!(!inode.has(UNSETTLED | SUSPECT));
+        drop(inode);
+        store.release(ino).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let store = Store::open(&config).unwrap();
+        let mut bytes = [0; 10_000];
+        assert_eq!(store.read(ino, 0, &mut bytes).unwrap(), bytes.len());
+        assert_eq!(bytes, [8; 10_000]);
     }
 }

@@ -15,14 +15,18 @@
 //! What was in blocks that had come to rest before the file was written last, about ten seconds at most, or were brought to the
 //! sidecar since: these have an entry. What was written after that has none yet, so its loss makes the file shorter, or is zeros.
 //! Nor is it found within the last block that is left.
+//! What was lost and known to be lost before is found again, as long as nothing was written in its place.
+//! A target whose file system is mounted anew, and its journal replayed, while the host goes on breaks the premise: what that undid is
+//! taken for lost.
 //!
-//! A file of which a block is found to be lost is as long as that block says; what is left of it is looked through at once, and then
-//! it is at rest ([`Store::settle_shortened`]): what is lost is damage from there on.
+//! A file of which a block is found to be lost reaches into that block: if its record does not, to the end of the block, as how
+//! much of it was written nobody knows. What is left of it is looked through at once, and then it is at rest
+//! ([`Store::settle_shortened`]): what is lost is damage from there on.
 
 use crate::checksum::{BLOCK_BYTES, blocks_in};
 use crate::content::Owner;
 use crate::database::Database;
-use crate::object::{ObjectPlace, Targets, file_size};
+use crate::object::{ObjectPlace, Targets, file_offset, file_size};
 use crate::record::{BLOCKS_UNKNOWN, Body};
 use crate::recovery::legible;
 use crate::sums;
@@ -73,10 +77,11 @@ pub(crate) fn find(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Res
             };
             let last = sums::last_entry(&targets.sidecar(place)?, blocks_in(size));
             if let Some(last) = last.map_err(|errno: Errno| StoreError::host(&targets.path(place), errno))? {
-                let end = (last + 1) * BLOCK_BYTES as u64;
+                let start = last * BLOCK_BYTES as u64;
+                let end = start + BLOCK_BYTES as u64;
                 let object = targets.path(place);
-                tracing::error!(object = %object.display(), size, end, "an object was cut while no server used it: what is lost is an error");
-                ends.push((index, end));
+                tracing::error!(object = %object.display(), size, end, "an object lacks blocks that it had: what is lost is an error");
+                ends.push((index, start..end));
             }
         }
         if ends.is_empty() {
@@ -87,8 +92,12 @@ pub(crate) fn find(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Res
             && let Some(Some(mut record)) = legible(db, *ino)?
             && let Body::Regular(layout) = &record.body
         {
-            let size = ends.iter().map(|(index, end)| file_size(layout, *index, *end)).max().unwrap_or_default();
-            record.size = record.size.max(size);
+            for (index, block) in ends {
+                // A file that ends within the block is as long as its record says.
+                if record.size <= file_offset(layout, index, block.start) {
+                    record.size = file_size(layout, index, block.end);
+                }
+            }
             record.blocks = BLOCKS_UNKNOWN;
             let mut change = db.change();
             change.put_record(*ino, &record);

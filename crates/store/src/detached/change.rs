@@ -1,15 +1,12 @@
 //! What is on stable storage before a detached object changes: creating it, cutting it, removing it.
 
 use super::{Detached, DetachedRecord};
-use crate::blocks::sidecar_fault;
-use crate::checksum::blocks_in;
-use crate::content::{Content, OBJECTS, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
+use crate::content::{OBJECTS, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
 use crate::object::ObjectPlace;
 use crate::protect::Unsettled;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
-use isonomia_proto::fs::Layout;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 /// Objects of which [`Store::forget_removed`] forgets at once that they were removed, at most.
 const FORGOTTEN_MAX: usize = 1 << 16;
@@ -118,31 +115,12 @@ impl Store {
         let (content, layout) = (&object.content, object.layout());
         content.space.forget();
         if size_bytes < content.size() {
-            self.cut_lost(content, layout, objects, size_bytes)?;
             self.cut_bytes(content, layout, objects, 0, size_bytes, !self.is_volatile())?;
             content.set_size(size_bytes);
             objects.resized(size_bytes);
         }
         object.set_cuts(object.cuts(), None);
         self.put_record(object, false).inspect_err(|_| object.set_cuts(object.cuts(), Some(size_bytes)))
-    }
-
-    /// Takes blocks for cut that are lost already: no longer is there anything behind `size_bytes` that could be missing.
-    fn cut_lost(
-        &self,
-        content: &Arc<Content>,
-        layout: &Layout,
-        objects: &Objects,
-        size_bytes: u64,
-    ) -> Result<(), StoreError> {
-        let fail = |fault| self.block_error(content, layout, objects, 0, fault);
-        match self.checked_blocks(content, layout, objects, 0)? {
-            Some(blocks) if blocks.is_short().map_err(fail)? => {
-                let cut = blocks.sums.lock().cut(&blocks.place, blocks_in(size_bytes));
-                cut.map_err(|fault| fail(sidecar_fault(fault, size_bytes)))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Removes objects, whether they exist or not, on stable storage, and closes their places until a capability for them can be

@@ -124,3 +124,59 @@ fn what_a_power_cut_took_is_not_lost_at_the_next_kill_either() {
         assert_eq!(store.checksum_status().damaged_total, 0);
     }
 }
+
+#[test]
+fn what_is_cut_off_a_file_that_has_lost_it_already_is_not_missing_any_more() {
+    for left in [1, 3, 10] {
+        let dir = scratch_dir();
+        let config = config(dir.path(), 1);
+        let (ino, store) = written_again(&config);
+        drop(store);
+        cut(&objects(dir.path(), 0)[0], 3 * BLOCK);
+        let store = Store::open(&config).unwrap();
+        assert!(is_damage(read_block(&store, ino, 3)));
+        store.set_size(ino, (left * BLOCK) as u64, at(4)).unwrap();
+        let check = |store: &Store| {
+            store.set_size(ino, (BLOCKS * BLOCK) as u64, at(5)).unwrap();
+            for block in 0..BLOCKS {
+                match block {
+                    _ if block >= left => assert_eq!(read_block(store, ino, block).unwrap(), [0; BLOCK], "{block}"),
+                    _ if block >= 3 => assert!(is_damage(read_block(store, ino, block)), "{block}"),
+                    _ => assert!(read_block(store, ino, block).is_ok(), "{block}"),
+                }
+            }
+            store.set_size(ino, (left * BLOCK) as u64, at(6)).unwrap();
+        };
+        check(&store);
+        drop(store);
+        for _ in 0..2 {
+            let store = Store::open(&config).unwrap();
+            assert_eq!(size(&store, ino), left * BLOCK, "{left}");
+            check(&store);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_lost_its_last_block_is_no_longer_than_it_was() {
+    const SIZE: usize = 10_000;
+    for targets in [1, 2] {
+        let dir = scratch_dir();
+        let config = config(dir.path(), targets);
+        let store = Store::open(&config).unwrap();
+        let ino = open(&store, "file").ino;
+        store.write(ino, 0, &[7; SIZE], at(2)).unwrap();
+        store.release(ino).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let store = Store::open(&config).unwrap();
+        store.write(ino, 0, &[8; 10], at(3)).unwrap();
+        drop(store);
+        cut(&objects(dir.path(), 0)[0], BLOCK);
+        for _ in 0..2 {
+            let store = Store::open(&config).unwrap();
+            assert_eq!(size(&store, ino), SIZE);
+            assert!(is_damage(read_block(&store, ino, 2)));
+        }
+    }
+}

@@ -131,7 +131,7 @@ class ControllerFaults(test_controller.Controllers):
         def one():
             told = controllers(members)
             here = [name for name, found in told.items() if found["is_here"]]
-            if len(here) != 1 or any(found["server"] != here[0] for found in told.values()):
+            if len(here) != 1 or any(found.get("server") != here[0] for found in told.values()):
                 return None
             return here[0] if any(found["version"] > 0 for found in told.values()) else None
 

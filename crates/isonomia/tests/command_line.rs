@@ -25,7 +25,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 36] = [
+const COMMANDS: [&[&str]; 46] = [
     &[],
     &["serve"],
     &["run"],
@@ -38,6 +38,11 @@ const COMMANDS: [&[&str]; 36] = [
     &["policy"],
     &["policy", "get"],
     &["policy", "set"],
+    &["policy", "shadow"],
+    &["policy", "history"],
+    &["rule"],
+    &["rule", "start"],
+    &["rule", "list"],
     &["coupons"],
     &["regret"],
     &["cluster"],
@@ -46,6 +51,10 @@ const COMMANDS: [&[&str]; 36] = [
     &["cluster", "reload"],
     &["cluster", "up"],
     &["cluster", "down"],
+    &["volume"],
+    &["volume", "create"],
+    &["volume", "list"],
+    &["volume", "move"],
     &["stripe"],
     &["stripe", "get"],
     &["stripe", "set"],
@@ -58,6 +67,7 @@ const COMMANDS: [&[&str]; 36] = [
     &["plan", "pack"],
     &["reproduce"],
     &["demo"],
+    &["record"],
     &["sim"],
     &["device"],
     &["device", "profile"],

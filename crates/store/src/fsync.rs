@@ -157,20 +157,16 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Caller, OpenHow, StoreConfig, TargetDir};
-    use isonomia_proto::fs::{Timestamp, access};
-    use isonomia_units::ServerId;
+    use crate::fixture::{config, create, now};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
     fn everybody_who_has_the_file_open_hears_once_of_bytes_that_were_lost() {
         let dir = tempfile::tempdir().unwrap();
-        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
-        let store = Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
-        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
-        let now = Timestamp::new(1, 0).unwrap();
-        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
+        let store = Store::open(&config(dir.path())).unwrap();
+        let now = now();
+        let ino = create(&store, "f");
         store.write(ino, 0, b"lost", now).unwrap();
         let inode = store.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
@@ -192,11 +188,8 @@ mod tests {
     #[test]
     fn a_device_that_takes_nothing_does_not_fill_the_log() {
         let dir = tempfile::tempdir().unwrap();
-        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
-        let store = Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
-        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
-        let now = Timestamp::new(1, 0).unwrap();
-        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
+        let store = Store::open(&config(dir.path())).unwrap();
+        let ino = create(&store, "f");
         let inode = store.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let told = || {
@@ -211,16 +204,14 @@ mod tests {
     #[test]
     fn what_was_lost_outlives_the_process_that_was_to_tell_of_it() {
         let dir = tempfile::tempdir().unwrap();
-        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
-        let mut config = StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target]);
+        let mut config = config(dir.path());
         config.host_start = Some("the same".to_owned());
-        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
-        let now = Timestamp::new(1, 0).unwrap();
+        let now = now();
         // A file whose bytes no host can bring to a device.
         let unlucky = |store: &mut Store, name: &str| {
             // As on a disk.
             store.removal.is_volatile = false;
-            let ino = store.open_file(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &how, now).unwrap().ino;
+            let ino = create(store, name);
             store.write(ino, 0, b"lost", now).unwrap();
             let (object, _) = UnixStream::pair().unwrap();
             let inode = store.inode(ino.0).unwrap();

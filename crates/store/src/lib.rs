@@ -94,6 +94,8 @@ mod engine;
 mod error;
 mod extent;
 mod fence;
+#[cfg(test)]
+mod fixture;
 mod fsync;
 mod group_commit;
 mod inode;

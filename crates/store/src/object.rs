@@ -550,19 +550,16 @@ impl OpenObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Caller, OpenHow, Store};
-    use isonomia_proto::fs::{Timestamp, access};
-    use isonomia_units::{Ino, ServerId};
+    use crate::Store;
+    use crate::fixture::{config, create, now};
     use proptest::prelude::*;
 
     #[test]
     fn the_checksums_of_a_stale_object_go_before_it() {
         let dir = tempfile::tempdir().unwrap();
-        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
-        let store = Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
-        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
-        let now = Timestamp::new(1, 0).unwrap();
-        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
+        let store = Store::open(&config(dir.path())).unwrap();
+        let now = now();
+        let ino = create(&store, "f");
         let inode = store.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let objects = dir.path().join("target/objects");

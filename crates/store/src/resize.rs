@@ -154,11 +154,13 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.targets.open_object(content, layout, objects, index, false)?;
         let fail = |fault| self.block_error(content, layout, objects, index, fault);
-        let is_short = self.cut_lost(content, layout, objects, index, wanted)?;
-        let Some(object) = objects.object(index) else { return Ok(()) };
+        let Some(object) = objects.object(index) else {
+            return self.cut_lost(content, layout, objects, index, wanted).map(|_| ());
+        };
         let stat = rustix::fs::fstat(object).map_err(|e| fail(BlockFault::Host(e)))?;
         if stat.st_size as u64 <= wanted {
             // Blocks that it lost before that stay lost: one that gets longer would have zeros there.
+            let is_short = self.cut_lost(content, layout, objects, index, wanted)?;
             let len = if is_short { stat.st_size as u64 } else { wanted };
             // Hosts free what was set aside behind the end when they are asked to cut to the length that there is. Whether
             // there is any cannot be told from how much there is in all: an object may have holes.
@@ -244,23 +246,17 @@ pub(crate) fn note_write(record: &mut Record, now: Timestamp) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Caller, OpenHow, StoreConfig, TargetDir};
-    use isonomia_proto::fs::access;
-    use isonomia_units::{ServerId, TargetId};
+    use crate::StoreConfig;
+    use crate::fixture::{config, create, now};
     use rustix::fs::{Mode, OFlags};
     use std::path::PathBuf;
 
     const BLOCK: usize = 4096;
 
-    fn now() -> Timestamp {
-        Timestamp::new(1, 0).unwrap()
-    }
-
     /// A store with a file of seven blocks at rest, and where its object lies.
     fn seven_blocks(config: &StoreConfig) -> (Store, Arc<Inode>, PathBuf) {
         let store = Store::open(config).unwrap();
-        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
-        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"file", &how, now()).unwrap().ino;
+        let ino = create(&store, "file");
         store.write(ino, 0, &[7; 7 * BLOCK], now()).unwrap();
         (0..2).for_each(|_| store.settle().unwrap());
         let inode = store.inode(ino.0).unwrap();
@@ -268,11 +264,6 @@ mod tests {
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let object = store.targets.path(place);
         (store, inode, object)
-    }
-
-    fn config(dir: &std::path::Path) -> StoreConfig {
-        let target = TargetDir { id: TargetId(0), dir: dir.join("target") };
-        StoreConfig::new(dir.join("store"), ServerId(0), vec![target])
     }
 
     #[test]

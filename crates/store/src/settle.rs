@@ -459,25 +459,21 @@ fn is_busy(content: &Content) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Caller, OpenHow, StoreConfig, TargetDir};
-    use isonomia_proto::fs::{Timestamp, access};
-    use isonomia_units::{ServerId, TargetId};
+    use crate::fixture::{config, create, now};
     use rustix::fs::{FileType, Mode};
     use std::sync::atomic::AtomicBool;
 
     #[test]
     fn a_record_that_cannot_be_read_keeps_no_other_file_from_anything() {
         let dir = tempfile::tempdir().unwrap();
-        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
-        let config = StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target]);
+        let config = config(dir.path());
         let mut store = Store::open(&config).unwrap();
         // As on a disk.
         store.removal.is_volatile = false;
-        let now = Timestamp::new(1, 0).unwrap();
-        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let now = now();
         let names = ["spoilt", "first", "second", "third"];
         let inos = names.map(|name| {
-            let ino = store.open_file(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &how, now).unwrap().ino;
+            let ino = create(&store, name);
             store.write(ino, 0, name.as_bytes(), now).unwrap();
             store.release(ino).unwrap();
             ino
@@ -508,14 +504,12 @@ mod tests {
     #[test]
     fn checksums_that_cannot_be_synced_are_made_anew_and_no_program_hears_of_it() {
         let dir = tempfile::tempdir().unwrap();
-        let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
-        let config = StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target]);
+        let config = config(dir.path());
         let mut store = Store::open(&config).unwrap();
         // As on a disk.
         store.removal.is_volatile = false;
-        let now = Timestamp::new(1, 0).unwrap();
-        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
-        let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"file", &how, now).unwrap().ino;
+        let now = now();
+        let ino = create(&store, "file");
         store.write(ino, 0, &[7; 10_000], now).unwrap();
         store.settle_all().unwrap();
         let inode = store.inode(ino.0).unwrap();

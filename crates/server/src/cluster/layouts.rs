@@ -80,13 +80,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn map() -> Map {
-        let text = "name = \"s\"\nepoch = 1\ntargets_per_server = 4\n[[server]]\nname = \"io[1-3]\"\nnumber = 1\n\
-                    listen = [\"tcp:{name}:7411\"]\ntargets = 2\n[[server]]\nname = \"old\"\nnumber = 9\n\
-                    listen = [\"tcp:old:7411\"]\nretired = true\n";
-        Map::parse(text).unwrap()
-    }
+    use crate::cluster::striping::tests::map;
 
     #[test]
     fn files_take_turns() {

@@ -51,10 +51,11 @@ pub fn candidates(map: &Map, striping: &Striping) -> Result<Vec<TargetId>, Unstr
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn map() -> Map {
+    /// Three servers of two targets, and one that is there no more.
+    pub(in crate::cluster) fn map() -> Map {
         let text = "name = \"s\"\nepoch = 1\ntargets_per_server = 4\n[[server]]\nname = \"io[1-3]\"\nnumber = 1\n\
                     listen = [\"tcp:{name}:7411\"]\ntargets = 2\n[[server]]\nname = \"old\"\nnumber = 9\n\
                     listen = [\"tcp:old:7411\"]\nretired = true\n";

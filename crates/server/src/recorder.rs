@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_file_that_takes_nothing_ends_the_record_and_holds_nobody_up() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let record = Record::begin(writer.into(), 1_000).unwrap();
+        let mut record = Record::begin(writer.into(), 1_000).unwrap();
         let spec: PolicySpec = "job-fair".parse().unwrap();
         let mut arbiter = record.journal().build(&spec, Draw::VirtualTime, 1, Tuning::default());
         for number in 0..10_000 {
@@ -208,9 +208,23 @@ mod tests {
         let mut text = String::new();
         std::thread::scope(|scope| {
             scope.spawn(|| File::from(reader).read_to_string(&mut text).unwrap());
-            drop(record);
+            assert!(!record.finish(), "whoever ends it hears that it is not complete");
         });
         let entries: Vec<Entry> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!((1_000..10_000).contains(&entries.len()), "{} calls, with a pipe of 64 KiB", entries.len());
+    }
+
+    #[test]
+    fn a_record_that_ended_by_itself_is_not_complete() {
+        let begin = || Record::begin(tempfile::tempfile().unwrap(), 1_000).unwrap();
+        assert!(begin().finish());
+        let mut full = begin();
+        full.calls.lock().unwrap().left = 1;
+        let spec: PolicySpec = "job-fair".parse().unwrap();
+        let _arbiter = full.journal().build(&spec, Draw::VirtualTime, 1, Tuning::default());
+        assert!(!full.finish());
+        // No space is left on this device.
+        let mut refused = Record::begin(File::options().write(true).open("/dev/full").unwrap(), 1_000).unwrap();
+        assert!(!refused.finish());
     }
 }

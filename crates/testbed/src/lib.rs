@@ -15,7 +15,7 @@ pub use mount::{TestMount, can_mount, can_mount_for_all, why_no_mount};
 pub use munged::{Munged, can_munge};
 pub use product::{built, isonomia, library};
 pub use server::{PREFIX, STRIPED, TestServer};
-pub use skipping::{RECORD_VARIABLE, REQUIRE_VARIABLE, is_installed, is_root_to, skip};
+pub use skipping::{RECORD_VARIABLE, REQUIRE_VARIABLE, is_installed, is_root_to, others_reach_the_build, skip};
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

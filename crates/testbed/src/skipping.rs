@@ -2,6 +2,8 @@
 //! themselves, and `scripts/count-tests` takes them out of those that passed.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 /// Names the file to which skipped tests are appended, a line each: program, test and reason, with tabs between. Without
 /// it the reason goes to standard error.
@@ -40,6 +42,18 @@ pub fn is_root_to(do_what: &str) -> bool {
         skip(&format!("only root can {do_what}"));
     }
     is_root
+}
+
+/// Whether other users get at what the build has made, as their programs have to: each directory above it lets them pass. If not, the test
+/// is skipped.
+pub fn others_reach_the_build() -> bool {
+    let program = std::env::current_exe().expect("the path of this program");
+    let is_closed = |dir: &&Path| std::fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o001 == 0);
+    let closed = program.ancestors().skip(1).find(is_closed);
+    if let Some(dir) = closed {
+        skip(&format!("other users cannot get at what is built below {}: its mode keeps them out", dir.display()));
+    }
+    closed.is_none()
 }
 
 /// Whether `program` is on the search path; if not, the test is skipped.

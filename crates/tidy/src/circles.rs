@@ -46,7 +46,11 @@ fn module_of(file: &str) -> Option<Vec<String>> {
 
 /// What is in a file without comments, texts, and tests at its end.
 fn code_of(text: &str) -> String {
-    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or("");
+    // Some are seen by tests of other modules, too.
+    let is_tests = |begin: &&str| ["mod tests {", "pub(super) mod tests {"].iter().any(|mark| begin.starts_with(mark));
+    let mark = "\n#[cfg(test)]\n";
+    let end = text.match_indices(mark).map(|(at, _)| at).find(|at| is_tests(&&text[at + mark.len()..]));
+    let text = &text[..end.unwrap_or(text.len())];
     let mut code = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -264,6 +268,7 @@ mod tests {
             "const T: &str = \"use crate::a::A;\";\n",
             "use crate::Unknown;\n",
             "struct S;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n",
+            "#[cfg(test)]\nmod fixture;\n#[cfg(test)]\npub(super) mod tests {\n    use crate::a::A;\n}\n",
         ] {
             assert_eq!(
                 circles_of(&[lib, a, simulated, ("b.rs", b), ("b/tests.rs", "use crate::a::A;\n")]),

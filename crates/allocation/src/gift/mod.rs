@@ -36,7 +36,7 @@ pub use records::{AccountRecord, BadLedger, LedgerChanges, SystemRecord};
 
 use crate::fair::bsip_shares;
 use crate::filling::fill;
-use crate::program::{Matrix, ProgramError};
+use crate::program::{Matrix, ProgramError, Scratch};
 use crate::{Allocation, App, Coupons, Problem};
 use isonomia_units::Nanos;
 use std::collections::BTreeMap;
@@ -93,6 +93,7 @@ pub struct Gift {
     kept_left: Option<Nanos>,
     /// When that was last looked at.
     looked_at: Option<Nanos>,
+    scratch: Scratch,
 }
 
 impl Default for GiftConfig {
@@ -151,7 +152,7 @@ impl Gift {
     pub fn new(config: GiftConfig) -> Result<Self, GiftConfigError> {
         config.check()?;
         let ledger = Ledger::new(config.window, config.system_window);
-        Ok(Self { config, ledger, period_left: None, kept_left: None, looked_at: None })
+        Ok(Self { config, ledger, period_left: None, kept_left: None, looked_at: None, scratch: Scratch::default() })
     }
 
     /// The parameters.
@@ -227,7 +228,7 @@ impl Gift {
         }
         self.keep_to_budget(problem, &mut throttle_max);
         let inputs = program::Inputs { problem, fair: &fair, redeemed: &redeemed, throttle_max: &throttle_max };
-        let shares = program::solve(&inputs)?;
+        let shares = program::solve(&inputs, &mut self.scratch)?;
 
         let mut allocation = Allocation::synchronous(problem, &shares, &fair);
         for (at, (app, entry)) in problem.apps().iter().zip(allocation.apps_mut()).enumerate() {

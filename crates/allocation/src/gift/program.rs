@@ -2,7 +2,7 @@
 
 use crate::Problem;
 use crate::filling::{FULL, fill};
-use crate::program::{EPSILON, Matrix, Party, ProgramError, Simplex};
+use crate::program::{Matrix, Party, ProgramError, Scratch, Simplex};
 
 /// What the program is about, with an entry for each application of the problem.
 pub(super) struct Inputs<'a> {
@@ -28,7 +28,7 @@ pub(super) struct Inputs<'a> {
 /// Deviations: the paper's (3) asks for more than the worth, but its own Fig. 6 gains exactly that. The paper takes
 /// any optimum; 2 and 3 keep degenerate ones from throttling for nothing and give what is left fairly. In programs of
 /// more than some hundred variables the steps spent on 2 and 3 are bounded: they get as far as that.
-pub(super) fn solve(inputs: &Inputs) -> Result<Vec<f64>, ProgramError> {
+pub(super) fn solve(inputs: &Inputs, scratch: &mut Scratch) -> Result<Vec<f64>, ProgramError> {
     let program = Program::new(inputs);
     // With every target full there is nothing left to gain, and filling is max-min fair among the points at which
     // nobody is throttled.
@@ -40,13 +40,17 @@ pub(super) fn solve(inputs: &Inputs) -> Result<Vec<f64>, ProgramError> {
         return Ok(shares);
     }
     let filled: Vec<f64> = shares.iter().zip(&program.base).map(|(share, base)| share - base).collect();
-    let mut free = program.without_worth(filling, &filled)?;
+    let mut free = program.without_worth(filling, &filled, scratch)?;
     if program.friendly.is_empty() {
         let party = |app: usize| Party { floor: program.base[app], ..program.party(app) };
         free.settle(&(0..shares.len()).map(party).collect::<Vec<_>>());
-        return Ok((0..shares.len()).map(|app| program.base[app] + free.value_of(app)).collect());
+        let shares = (0..shares.len()).map(|app| program.base[app] + free.value_of(app)).collect();
+        free.give_back(scratch);
+        return Ok(shares);
     }
-    program.with_worth(&free, &filled)
+    let shares = program.with_worth(&free, &filled, scratch);
+    free.give_back(scratch);
+    shares
 }
 
 /// What the linear programs are made of. All shares in them are counted from `base`.
@@ -86,11 +90,11 @@ impl<'a> Program<'a> {
 
     /// The program without constraint (3), solved: a variable for each share. If it is small, it starts where
     /// filling leads.
-    fn without_worth(&self, matrix: Matrix, filled: &[f64]) -> Result<Simplex, ProgramError> {
+    fn without_worth(&self, matrix: Matrix, filled: &[f64], scratch: &mut Scratch) -> Result<Simplex, ProgramError> {
         let lower = self.inputs.throttle_max.iter().map(|throttle_max| -throttle_max).collect();
         let upper = vec![f64::INFINITY; filled.len()];
-        let mut simplex = Simplex::new(matrix, self.room.clone(), lower, upper, filled.to_vec())?;
-        if !simplex.approach(&self.widths) {
+        let mut simplex = Simplex::new(matrix, self.room.clone(), lower, upper, filled.to_vec(), scratch)?;
+        if !simplex.approach(&self.widths, scratch) {
             simplex.enter_full_rows(&self.widths);
         }
         simplex.maximize(&self.widths)?;
@@ -101,7 +105,7 @@ impl<'a> Program<'a> {
     ///
     /// A share is two variables in it, what is restored of the throttling and what comes on top, so that (3) is
     /// linear: Σ s·redeemed + Σ s·top ≥ 2 Σ s·(throttle_max − restored).
-    fn with_worth(&self, free: &Simplex, filled: &[f64]) -> Result<Vec<f64>, ProgramError> {
+    fn with_worth(&self, free: &Simplex, filled: &[f64], scratch: &mut Scratch) -> Result<Vec<f64>, ProgramError> {
         let Inputs { problem, redeemed, throttle_max, .. } = self.inputs;
         let (friendly, widths, count) = (&self.friendly, &self.widths, self.base.len());
         let worth_row = self.room.len() as u32;
@@ -126,7 +130,7 @@ impl<'a> Program<'a> {
         let from = if keeps_worth { &shifts } else { filled };
         let mut start: Vec<f64> = from.iter().map(|shift| shift.max(0.0)).collect();
         start.extend(friendly.iter().map(|&app| throttle_max[app] + from[app].min(0.0)));
-        let mut simplex = Simplex::new(matrix, room, lower, upper, start)?;
+        let mut simplex = Simplex::new(matrix, room, lower, upper, start, scratch)?;
         let bandwidth: Vec<f64> = (0..count).chain(friendly.iter().copied()).map(|app| widths[app]).collect();
         let mut restored_of = vec![None; count];
         for (position, &app) in friendly.iter().enumerate() {
@@ -134,9 +138,8 @@ impl<'a> Program<'a> {
         }
         if keeps_worth {
             // What is throttled varies by what is restored of it.
-            let same = |app: usize| restored_of[app].filter(|_| shifts[app] < 0.0).unwrap_or(app as u32);
-            let basic: Vec<u32> = free.basic_variables().map(same).collect();
-            simplex.adopt(&basic, &free.full_rows(), EPSILON);
+            simplex
+                .inherit(free, |app| restored_of[app as usize].filter(|_| shifts[app as usize] < 0.0).unwrap_or(app));
         } else {
             // Throttling costs a little at first, so that what gains nothing by it is left alone.
             let mut reluctant = bandwidth.clone();
@@ -168,7 +171,9 @@ impl<'a> Program<'a> {
                 restored_of[app].map_or(0.0, |restored| simplex.value_of(restored as usize) - throttle_max[app]);
             self.base[app] + simplex.value_of(app) + restored
         };
-        Ok((0..count).map(share).collect())
+        let shares = (0..count).map(share).collect();
+        simplex.give_back(scratch);
+        Ok(shares)
     }
 }
 

@@ -3,6 +3,8 @@
 //! Every number is computed by the same operations in the same order on all processors; wider registers only compute
 //! more of them at once. Products and sums are not fused.
 
+use super::scratch::Scratch;
+
 /// Rows that are eliminated together, so that the rest of the matrix goes through the cache once for them all.
 const PANEL: usize = 8;
 /// Rows begin at multiples of this, and so do the parts of them that are computed: without odd ends, all of it is
@@ -24,9 +26,13 @@ pub(super) struct Cholesky {
 }
 
 impl Cholesky {
-    pub(super) fn new(size: usize) -> Self {
+    pub(super) fn new(size: usize, scratch: &mut Scratch) -> Self {
         let stride = size.next_multiple_of(LANES);
-        Self { entries: vec![0.0; size * stride], size, stride }
+        Self { entries: scratch.zeros(size * stride), size, stride }
+    }
+
+    pub(super) fn give_back(self, scratch: &mut Scratch) {
+        scratch.keep(self.entries);
     }
 
     pub(super) fn clear(&mut self) {
@@ -197,7 +203,7 @@ fn product(a: &[f64], b: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Cholesky;
+    use super::{Cholesky, Scratch};
 
     /// Row `row` of a matrix that is positive definite because its diagonal dominates.
     fn entry(row: usize, column: usize, size: usize) -> f64 {
@@ -208,7 +214,7 @@ mod tests {
     #[test]
     fn the_solution_solves() {
         for size in [1, 2, 7, 8, 9, 16, 17, 31, 50] {
-            let mut factor = Cholesky::new(size);
+            let mut factor = Cholesky::new(size, &mut Scratch::default());
             for row in 0..size {
                 (row..size).for_each(|column| factor.add(row, column, entry(row, column, size)));
             }
@@ -225,7 +231,7 @@ mod tests {
     fn wide_registers_change_no_bit() {
         let size = 53;
         let matrix = || {
-            let mut matrix = Cholesky::new(size);
+            let mut matrix = Cholesky::new(size, &mut Scratch::default());
             for row in 0..size {
                 (row..size).for_each(|column| matrix.add(row, column, entry(row, column, size) / 3.0));
             }

@@ -11,6 +11,7 @@
 //! as much as it saves here.
 
 use super::cholesky::Cholesky;
+use super::scratch::Scratch;
 use super::simplex::{EPSILON, NOT_BASIC, Simplex};
 use super::sparse::Matrix;
 use crate::filling::FULL;
@@ -28,6 +29,8 @@ const DAMPING: f64 = 0.999;
 const SHARE: f64 = 0.9;
 /// What a column has at least where it is taken into the basis.
 const PIVOT_MIN: f64 = 1e-3;
+/// Variables that leave the basis at most because they cannot move as far as the rows have room.
+const FILLS_MAX: u32 = 24;
 
 /// Values that are not negative with their duals, and a step of both.
 struct Pairs {
@@ -109,8 +112,7 @@ impl<'a> Interior<'a> {
     }
 
     /// Goes close to the optimal face. O(m³ + entries) for each round.
-    fn run(&mut self) {
-        let mut factor = Cholesky::new(self.rows.value.len());
+    fn run(&mut self, factor: &mut Cholesky) {
         let first = self.gap((0.0, 0.0));
         let count = (self.columns.value.len() + self.rows.value.len()) as f64;
         let mut gap = first;
@@ -118,10 +120,10 @@ impl<'a> Interior<'a> {
             if gap <= GAP_MIN * first {
                 return;
             }
-            self.factorise(&mut factor);
-            self.aim(&factor, 0.0, 0.0);
+            self.factorise(factor);
+            self.aim(factor, 0.0, 0.0);
             let centring = self.gap(self.lengths(1.0)) / gap;
-            self.aim(&factor, centring * centring * centring * gap / count, 1.0);
+            self.aim(factor, centring * centring * centring * gap / count, 1.0);
             let lengths = self.lengths(DAMPING);
             self.columns.advance(lengths);
             self.rows.advance(lengths);
@@ -182,7 +184,7 @@ impl<'a> Interior<'a> {
 impl Simplex {
     /// Moves from a basis of slacks close to the face that is optimal by `objective`, with a basis; `false` if the
     /// program is small or has upper bounds, or if it led nowhere, and then nothing is moved.
-    pub(crate) fn approach(&mut self, objective: &[f64]) -> bool {
+    pub(crate) fn approach(&mut self, objective: &[f64], scratch: &mut Scratch) -> bool {
         let (rows, columns) = (self.matrix.row_count(), self.matrix.column_count());
         let is_bounded = self.upper[..columns].iter().any(|upper| upper.is_finite());
         if is_bounded || rows < ROWS_MIN || columns < COLUMNS_MIN {
@@ -200,7 +202,9 @@ impl Simplex {
         let matrix = Matrix::new(rows, live.iter().map(entries));
         let costs: Vec<f64> = live.iter().map(|&column| objective[column]).collect();
         let Some(mut interior) = Interior::new(&matrix, &room, &costs) else { return false };
-        interior.run();
+        let mut factor = Cholesky::new(rows, scratch);
+        interior.run(&mut factor);
+        factor.give_back(scratch);
 
         let mut values = self.lower[..columns].to_vec();
         let is_full: Vec<bool> = (0..rows).map(|row| !interior.rows.is_open(row)).collect();
@@ -237,19 +241,41 @@ impl Simplex {
         self.adopt(&left, &rows, PIVOT_MIN);
     }
 
-    /// Gives the room that rows outside of the basis still have to the basic variables, as far as they can move.
+    /// Gives the room that rows outside of the basis still have to the basic variables. One that cannot move as far leaves the
+    /// basis at its bound, and a row keeps its room for that.
     fn fill_rows(&mut self) {
         let (rows, columns) = (self.matrix.row_count(), self.matrix.column_count());
         let mut step = vec![0.0; rows];
-        for (slack, column) in (columns..).zip(self.inverse.chunks_exact(rows)) {
-            if self.place[slack] == NOT_BASIC {
-                let left = self.rest[slack];
-                step.iter_mut().zip(column).for_each(|(step, inverse)| *step += left * inverse);
+        for _ in 0..FILLS_MAX {
+            step.fill(0.0);
+            for (slack, column) in (columns..).zip(self.inverse.chunks_exact(rows)) {
+                if self.place[slack] == NOT_BASIC && self.rest[slack] != 0.0 {
+                    let left = self.rest[slack];
+                    step.iter_mut().zip(column).for_each(|(step, inverse)| *step += left * inverse);
+                }
             }
+            let above = |row: usize| self.value[row] - self.lower[self.basis[row] as usize];
+            let falls = (0..rows).filter(|&row| step[row] < 0.0).map(|row| (-above(row) / step[row], row));
+            let (length, blocking) =
+                falls.fold(
+                    (1.0, None),
+                    |(least, at), (reach, row)| {
+                        if reach < least { (reach.max(0.0), Some(row)) } else { (least, at) }
+                    },
+                );
+            self.value.iter_mut().zip(&step).for_each(|(value, step)| *value += length * step);
+            for slack in columns..columns + rows {
+                if self.place[slack] == NOT_BASIC {
+                    self.rest[slack] *= 1.0 - length;
+                }
+            }
+            let Some(row) = blocking else { return };
+            let size = |slack: usize| self.inverse[(slack - columns) * rows + row].abs();
+            let may_keep = |&slack: &usize| self.place[slack] == NOT_BASIC && self.rest[slack] > 0.0;
+            let most = (columns..columns + rows).filter(may_keep).max_by(|&a, &b| size(a).total_cmp(&size(b)));
+            let Some(slack) = most.filter(|&slack| size(slack) > PIVOT_MIN) else { return };
+            self.compute_column(slack);
+            self.exchange(row, slack, self.lower[self.basis[row] as usize], self.rest[slack]);
         }
-        let above: Vec<f64> = (0..rows).map(|row| self.value[row] - self.lower[self.basis[row] as usize]).collect();
-        let length = reach(&above, &step).clamp(0.0, 1.0);
-        self.value.iter_mut().zip(&step).for_each(|(value, step)| *value += length * step);
-        self.rest[columns..].iter_mut().for_each(|left| *left *= 1.0 - length);
     }
 }

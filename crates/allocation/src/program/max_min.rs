@@ -89,7 +89,9 @@ impl Simplex {
                 if self.place[at] == NOT_BASIC && above > EPSILON && above < range {
                     events.push(((from + above) / weight, stretches.len(), Kind::Meet));
                 }
-                events.push(((from + range) / weight, stretches.len(), Kind::End));
+                if range.is_finite() {
+                    events.push(((from + range) / weight, stretches.len(), Kind::End));
+                }
                 stretches.push(Stretch { party: party as u32, variable, begin });
                 from += range;
             }
@@ -114,15 +116,20 @@ impl Simplex {
             steps_left: steps_max,
             simplex: self,
         };
+        let mut goes_on = true;
         for (level, stretch, kind) in events {
             let Stretch { party, variable, begin } = stretches[stretch];
             if climb.is_settled[party as usize] {
                 continue;
             }
-            if !climb.climb_to(level) || climb.unsettled == 0 {
+            goes_on = climb.climb_to(level) && climb.unsettled > 0;
+            if !goes_on {
                 break;
             }
             climb.happen(kind, party as usize, variable as usize, begin);
+        }
+        if goes_on && climb.unsettled > 0 {
+            climb.climb_to(f64::INFINITY);
         }
         climb.stop();
     }

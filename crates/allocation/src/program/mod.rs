@@ -7,14 +7,17 @@
 //! interior-point method; small ones at the point that is known.
 
 mod cholesky;
+mod inherit;
 mod interior;
 mod max_min;
+mod scratch;
 mod simplex;
 mod sparse;
 
 pub(crate) use max_min::Party;
+pub(crate) use scratch::Scratch;
 pub use simplex::ProgramError;
-pub(crate) use simplex::{EPSILON, Simplex};
+pub(crate) use simplex::Simplex;
 pub(crate) use sparse::Matrix;
 
 /// `max c·x` subject to `A x ≤ r` and `lower ≤ x ≤ upper`, with `A ≥ 0`.
@@ -61,8 +64,9 @@ impl PackingProgram {
 
     /// An optimum, always the same one for the same program.
     pub fn solve(&self) -> Result<Solution, ProgramError> {
-        let mut simplex = self.simplex()?;
-        simplex.approach(&self.costs);
+        let mut scratch = Scratch::default();
+        let mut simplex = self.simplex(&mut scratch)?;
+        simplex.approach(&self.costs, &mut scratch);
         simplex.maximize(&self.costs)?;
         Ok(self.solution(&simplex))
     }
@@ -72,8 +76,9 @@ impl PackingProgram {
         if weights.len() != self.costs.len() || !weights.iter().all(|weight| weight.is_finite() && *weight > 0.0) {
             return Err(ProgramError::Malformed("there is a positive weight for each variable"));
         }
-        let mut simplex = self.simplex()?;
-        simplex.approach(&self.costs);
+        let mut scratch = Scratch::default();
+        let mut simplex = self.simplex(&mut scratch)?;
+        simplex.approach(&self.costs, &mut scratch);
         simplex.maximize(&self.costs)?;
         let party = |(variable, (&floor, &weight)): (usize, (&f64, &f64))| Party {
             floor,
@@ -85,7 +90,7 @@ impl PackingProgram {
         Ok(self.solution(&simplex))
     }
 
-    fn simplex(&self) -> Result<Simplex, ProgramError> {
+    fn simplex(&self, scratch: &mut Scratch) -> Result<Simplex, ProgramError> {
         let finite = self.limits.iter().chain(&self.costs).chain(&self.lower);
         if !finite.copied().all(f64::is_finite) || self.upper.iter().any(|upper| upper.is_nan()) {
             return Err(ProgramError::Malformed("limits, costs and lower bounds are finite numbers"));
@@ -103,7 +108,7 @@ impl PackingProgram {
         }
         // With coefficients that are not negative, the lower bounds are feasible if anything is.
         let matrix = Matrix::new(self.limits.len(), self.columns.iter().map(|column| column.iter().copied()));
-        Simplex::new(matrix, self.limits.clone(), self.lower.clone(), self.upper.clone(), self.lower.clone())
+        Simplex::new(matrix, self.limits.clone(), self.lower.clone(), self.upper.clone(), self.lower.clone(), scratch)
     }
 
     fn solution(&self, simplex: &Simplex) -> Solution {

@@ -15,6 +15,7 @@
 //! After [`Simplex::maximize`] the variables that have to stay at their bounds in every optimum are *closed*. What
 //! is left open spans the optimal face, on which a second objective is optimised by calling it again.
 
+use super::scratch::Scratch;
 use super::sparse::Matrix;
 use crate::filling::FULL;
 use std::collections::VecDeque;
@@ -106,6 +107,7 @@ impl Simplex {
         mut lower: Vec<f64>,
         mut upper: Vec<f64>,
         start: Vec<f64>,
+        scratch: &mut Scratch,
     ) -> Result<Self, ProgramError> {
         let (rows, columns) = (matrix.row_count(), matrix.column_count());
         debug_assert!(limits.len() == rows && lower.len() == columns && upper.len() == columns);
@@ -139,7 +141,7 @@ impl Simplex {
             is_closed: vec![false; columns + rows],
             basis: (columns as u32..(columns + rows) as u32).collect(),
             value,
-            inverse: vec![0.0; rows * rows],
+            inverse: scratch.zeros(rows * rows),
             prices: vec![0.0; rows],
             cursor: 0,
             column: vec![0.0; rows],
@@ -149,6 +151,11 @@ impl Simplex {
         };
         simplex.set_identity();
         Ok(simplex)
+    }
+
+    /// Ends with the program.
+    pub(crate) fn give_back(self, scratch: &mut Scratch) {
+        scratch.keep(self.inverse);
     }
 
     /// Takes variables that are between their bounds into the basis, for the slacks of rows that are full.
@@ -251,6 +258,7 @@ impl Simplex {
         for _ in 0..REPAIRS_MAX {
             self.price(objective);
             let mut stalls = 0;
+            let steps_before = steps_left;
             while let Some((entering, reduced)) = self.entering(objective, stalls > STALLS_MAX) {
                 if steps_left == 0 {
                     return Ok(false);
@@ -262,6 +270,8 @@ impl Simplex {
             // Prices and values were updated step by step; a small error may have hidden a better point.
             if self.drift() > DRIFT_MAX {
                 self.repair();
+            } else if steps_left == steps_before {
+                return Ok(true);
             }
             self.price(objective);
             if self.entering(objective, true).is_none() {
@@ -439,7 +449,7 @@ impl Simplex {
     }
 
     /// The largest error of a row with the values as they are.
-    fn drift(&self) -> f64 {
+    pub(super) fn drift(&self) -> f64 {
         let columns = self.matrix.column_count();
         let error = |row: usize| {
             let sum: f64 = self.matrix.row(row).map(|(column, coefficient)| coefficient * self.raw_value(column)).sum();

@@ -442,7 +442,7 @@ impl Core {
         match &connection.way {
             Way::Shared(shared) => {
                 shared.serving.fetch_and(!(1 << pending.slot), Ordering::AcqRel);
-                shared.region.finish(pending.slot, reply);
+                shared.region.finish(pending.slot, reply, pending.is_for_device);
             }
             Way::Stream(state) => {
                 match connection.send(reply.as_bytes(), payload) {

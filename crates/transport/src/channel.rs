@@ -147,7 +147,7 @@ impl Channel {
         loop {
             self.region.sleep(slot, SLEEP_NS_MAX);
             if self.region.is_done(slot) {
-                self.patience.note(op, monotonic_now().since(start));
+                self.patience.note(op, monotonic_now().since(start), self.region.is_by_device(slot));
                 return Ok(self.take(slot));
             }
             if socket::is_ended(self.socket.as_fd()) {
@@ -164,7 +164,7 @@ impl Channel {
 
     /// Takes the reply in `slot`, which came before this side slept.
     fn take_soon(&mut self, slot: usize) -> ReplyHeader {
-        self.patience.note(self.operations[slot % SLOTS], Nanos::ZERO);
+        self.patience.note(self.operations[slot % SLOTS], Nanos::ZERO, false);
         self.take(slot)
     }
 

@@ -4,6 +4,9 @@
 //! far longer than that, looking is in vain, and with many clients takes the processors that the replies need. What is
 //! likely is learnt from the latest replies to the same operation: reads may come from a disk while writes go to memory.
 //!
+//! How long is far longer depends on what the reply waited for. Where it waited for other programs, on a busy host, looking is
+//! no slower than being woken. Where it waited for a device, nothing is gained by looking once that was in vain before.
+//!
 //! A few replies that come soon make the client look again, so that two sides that sleep cannot keep each other slow: a reply to who
 //! sleeps, from a server that has to be woken, still comes within [`LONG`].
 
@@ -13,6 +16,10 @@ use isonomia_units::Nanos;
 /// A reply that takes longer came from something slower than two threads that wake each other, also where several programs share
 /// a processor: that takes a tenth of this, and who slept for such replies would make all of them as slow.
 const LONG: Nanos = Nanos::from_millis(1);
+/// A reply from a device that takes longer was looked out for in vain.
+const LONG_BY_DEVICE: Nanos = Nanos::from_micros(60);
+/// One that takes less than this would have been seen.
+const SOON_BY_DEVICE: Nanos = Nanos::from_micros(30);
 /// After so many more long replies than others lately the next one is expected to be long …
 const LONG_EXPECTED: u8 = 4;
 /// … and more than so many are not counted, so that a few that come soon are enough to change that.
@@ -40,10 +47,15 @@ impl Patience {
         self.long[usize::from(op) % OPERATIONS] >= LONG_EXPECTED
     }
 
-    /// A reply to operation number `op` was waited for so long.
-    pub fn note(&mut self, op: u16, waited: Nanos) {
+    /// A reply to operation number `op` was waited for so long, by the server as well if `is_by_device`.
+    pub fn note(&mut self, op: u16, waited: Nanos, is_by_device: bool) {
         let long = &mut self.long[usize::from(op) % OPERATIONS];
-        *long = if waited < LONG { long.saturating_sub(1) } else { (*long + 1).min(LONG_MAX) };
+        let (soon, late) = if is_by_device { (SOON_BY_DEVICE, LONG_BY_DEVICE) } else { (LONG, LONG) };
+        if waited < soon {
+            *long = long.saturating_sub(1);
+        } else if waited >= late {
+            *long = (*long + 1).min(LONG_MAX);
+        }
     }
 }
 
@@ -55,7 +67,8 @@ mod tests {
     fn what_took_long_a_few_times_is_slept_for_and_what_comes_soon_is_looked_out_for() {
         let (read, write) = (Op::Read as u16, Op::Write as u16);
         let mut patience = Patience::default();
-        let replies = |patience: &mut Patience, count: u8, each| (0..count).for_each(|_| patience.note(read, each));
+        let replies =
+            |patience: &mut Patience, count: u8, each| (0..count).for_each(|_| patience.note(read, each, false));
         replies(&mut patience, LONG_EXPECTED - 1, Nanos::from_millis(5));
         assert!(!patience.expects_long(read));
         replies(&mut patience, 100, Nanos::from_millis(5));
@@ -66,5 +79,24 @@ mod tests {
         replies(&mut patience, LONG_MAX - LONG_EXPECTED, Nanos::from_micros(20));
         assert!(!patience.expects_long(read));
         assert!(!patience.expects_long(u16::MAX), "a number of no operation");
+    }
+
+    #[test]
+    fn a_device_is_slept_for_once_looking_out_was_in_vain() {
+        let (read, write) = (Op::Read as u16, Op::Write as u16);
+        let replies = |patience: &mut Patience, count: u8, each| {
+            (0..count).for_each(|_| patience.note(read, each, true));
+        };
+        let mut patience = Patience::default();
+        replies(&mut patience, LONG_MAX, Nanos::from_micros(25));
+        assert!(!patience.expects_long(read), "it is as fast as who looks");
+        (0..LONG_MAX).for_each(|_| patience.note(write, Nanos::from_micros(200), false));
+        assert!(!patience.expects_long(write), "other programs were waited for");
+        replies(&mut patience, LONG_EXPECTED, Nanos::from_micros(200));
+        assert!(patience.expects_long(read));
+        replies(&mut patience, LONG_MAX, Nanos::from_micros(50));
+        assert!(patience.expects_long(read), "it comes sooner as nobody looks out for it");
+        replies(&mut patience, LONG_MAX, Nanos::from_micros(20));
+        assert!(!patience.expects_long(read));
     }
 }

@@ -50,14 +50,16 @@ const REPLY_IN_SLOT: usize = 64;
 const REQUEST_IN_SLOT: usize = 128;
 const BUFFERS_AT: usize = 4096;
 // Client and server of one version agree on all of the above: what changes it needs a new version.
-const _: () = assert!(PROTOCOL_VERSION == 15 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4);
+const _: () = assert!(PROTOCOL_VERSION == 16 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4);
 const _: () = assert!(SLOTS_AT + SLOTS * SLOT_STRIDE <= BUFFERS_AT);
 const _: () = assert!(REQUEST_IN_SLOT + RequestHeader::LEN <= SLOT_STRIDE);
 
 /// A slot's state while its request waits or is served.
 const STATE_POSTED: u32 = 1;
-/// A slot's state when the reply is there.
+/// A slot's state when the reply is there …
 const STATE_DONE: u32 = 2;
+/// … and when it had to wait for a device.
+const STATE_DONE_BY_DEVICE: u32 = 3;
 
 /// A client that does not keep to the protocol of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -203,13 +205,18 @@ impl ClientRegion {
 
     /// Whether the reply is in `slot`.
     pub fn is_done(&self, slot: usize) -> bool {
-        self.map.state(slot).load(Ordering::Acquire) == STATE_DONE
+        matches!(self.map.state(slot).load(Ordering::Acquire), STATE_DONE | STATE_DONE_BY_DEVICE)
     }
 
     /// The reply in `slot`, once [`Self::is_done`].
     pub fn reply(&self, slot: usize) -> ReplyHeader {
         // SAFETY: inside the mapping and aligned; every bit pattern is a header.
         unsafe { self.map.reply(slot).read_volatile() }
+    }
+
+    /// Whether a device was waited for before the reply in `slot` came.
+    pub fn is_by_device(&self, slot: usize) -> bool {
+        self.map.state(slot).load(Ordering::Relaxed) == STATE_DONE_BY_DEVICE
     }
 
     /// Sleeps until the reply may be in `slot`, at most `nanos`.
@@ -278,12 +285,12 @@ impl ServerRegion {
         self.buffer(slot).first(len).to_vec()
     }
 
-    /// Puts the reply into `slot` and wakes the client if it sleeps.
-    pub fn finish(&self, slot: usize, reply: &ReplyHeader) {
+    /// Puts the reply into `slot`, says whether a device was waited for, and wakes the client if it sleeps.
+    pub fn finish(&self, slot: usize, reply: &ReplyHeader, is_by_device: bool) {
         // SAFETY: inside the mapping and aligned; the client reads it after the state changed.
         unsafe { self.map.reply(slot).write_volatile(*reply) };
         let state = self.map.state(slot);
-        state.store(STATE_DONE, Ordering::Release);
+        state.store(if is_by_device { STATE_DONE_BY_DEVICE } else { STATE_DONE }, Ordering::Release);
         // Pairs with the fence in `ClientRegion::sleep`.
         fence(Ordering::SeqCst);
         if self.map.sleeping(slot).load(Ordering::Relaxed) != 0 {
@@ -351,8 +358,8 @@ mod tests {
         assert_eq!((got, header), (slot, request));
         assert_eq!(server.copy_names(got, header.names_len()), b"abc");
         assert!(!client.is_done(slot));
-        server.finish(got, &ReplyHeader::ok(9, 5, 0));
-        assert!(client.is_done(slot));
+        server.finish(got, &ReplyHeader::ok(9, 5, 0), true);
+        assert!(client.is_done(slot) && client.is_by_device(slot));
         assert_eq!(client.reply(slot), ReplyHeader::ok(9, 5, 0));
         assert_eq!(server.poll(&mut seen, 0), Ok(None));
     }

@@ -203,7 +203,7 @@ impl Stream {
             socket::wait(socket, PollFlags::IN, &mut until)?;
         }
         receive(socket, &mut opener, &mut header, &mut until)?;
-        self.patience.note(self.operation, monotonic_now().since(start));
+        self.patience.note(self.operation, monotonic_now().since(start), false);
         let header = ReplyHeader::read_from_bytes(&header).map_err(|_| SocketError::Closed)?;
         let len = header.payload_len as usize;
         let mut of_error = Vec::new();

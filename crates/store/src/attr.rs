@@ -105,18 +105,18 @@ impl Store {
 
     /// Capacity of the targets; each file system that several share counts once.
     pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
-        self.targets.stat_fs()
+        self.objects.targets.stat_fs()
     }
 
     /// Whether there is no room but what is kept for changes of the metadata, as far as is known: what can be done without is not to take of that.
     pub fn is_full(&self) -> bool {
-        self.emergency_space.is_spent()
+        self.objects.emergency_space.is_spent()
     }
 
     /// What each target has left for ordinary users, in bytes and in the order of the configuration. Targets on one file system
     /// have it in common.
     pub fn free_bytes(&self) -> Result<Vec<u64>, StoreError> {
-        self.targets.free_bytes()
+        self.objects.targets.free_bytes()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::permission::after_write;
 use crate::removal::Unused;
 use crate::resize::check_alive;
 use crate::spread::Reserved;
-use crate::{FILE_SIZE_MAX, Store, StoreError};
+use crate::{FILE_SIZE_MAX, ObjectStore, Store, StoreError};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::Ino;
@@ -57,10 +57,10 @@ impl Store {
         let layout = inode.regular()?;
         let sink = sink.into();
         let objects = self.share_objects(&inode, layout, offset, sink.len() as u64, None)?;
-        let read = self.read_objects(&inode.content, layout, &objects, offset, sink, true);
-        let read = read.map_err(|fault| self.read_error(&inode.content, layout, &objects, fault));
+        let read = self.objects.read_objects(&inode.content, layout, &objects, offset, sink, true);
+        let read = read.map_err(|fault| self.objects.read_error(&inode.content, layout, &objects, fault));
         drop(objects);
-        self.trim_sums();
+        self.objects.trim_sums();
         read
     }
 
@@ -74,63 +74,12 @@ impl Store {
         if !range_is_open(layout, &objects, offset, sink.len() as u64) {
             return Ok(Cached::WouldWait);
         }
-        match self.read_objects(&inode.content, layout, &objects, offset, sink, false) {
+        match self.objects.read_objects(&inode.content, layout, &objects, offset, sink, false) {
             Ok(len) => Ok(Cached::Read(len)),
             Err(ReadFault::Block(_, BlockFault::Host(Errno::OPNOTSUPP))) => Ok(Cached::Unknown),
             // Whoever may wait finds out what is wrong, and says so.
             Err(_) => Ok(Cached::WouldWait),
         }
-    }
-
-    pub(crate) fn read_error(
-        &self,
-        content: &Content,
-        layout: &Layout,
-        objects: &Objects,
-        fault: ReadFault,
-    ) -> StoreError {
-        match fault {
-            ReadFault::Store(error) => error,
-            ReadFault::Block(index, fault) => self.block_error(content, layout, objects, index, fault),
-        }
-    }
-
-    /// What there is at `offset`, up to the end.
-    pub(crate) fn read_objects(
-        &self,
-        content: &Arc<Content>,
-        layout: &Layout,
-        objects: &Objects,
-        offset: u64,
-        mut sink: Sink<'_>,
-        may_wait: bool,
-    ) -> Result<usize, ReadFault> {
-        if content.has(RECLAIMED) {
-            return Err(StoreError::Stale.into());
-        }
-        let len = content.size().saturating_sub(offset).min(sink.len() as u64) as usize;
-        let mut done = 0;
-        while done < len {
-            let at = spot(layout, offset + done as u64);
-            let run = at.run.min((len - done) as u64) as usize;
-            let part = sink.part(done..done + run);
-            let read = match self.checked_blocks(content, layout, objects, at.index)? {
-                // Its checksums tell, if they can be believed, what of it was never written.
-                found if is_lost(content, objects, at.index) && found.as_ref().is_none_or(|b| b.place.is_suspect) => {
-                    Err(BlockFault::Damaged { offset: at.offset, what: "missing" })
-                }
-                Some(blocks) => {
-                    if may_wait && run > PIECE_BYTES && !self.is_volatile() {
-                        blocks.fetch(at.offset, run as u64);
-                    }
-                    Blocks { may_wait, ..blocks }.read(at.offset, part)
-                }
-                None => read_or_zero(objects.object(at.index), at.offset, part, may_wait).map_err(BlockFault::Host),
-            };
-            read.map_err(|fault| ReadFault::Block(at.index, fault))?;
-            done += run;
-        }
-        Ok(len)
     }
 
     /// Writes `source` at `offset`; returns how many bytes were written, fewer than given only when the storage failed
@@ -177,10 +126,10 @@ impl Store {
             return Ok(0);
         }
         self.before_write(&inode, now)?;
-        let written = self.write_objects(&inode.content, layout, &objects, offset, source.part(0..len))?;
+        let written = self.objects.write_objects(&inode.content, layout, &objects, offset, source.part(0..len))?;
         inode.touch(now);
         drop(objects);
-        self.trim_sums();
+        self.objects.trim_sums();
         Ok(written)
     }
 
@@ -202,10 +151,10 @@ impl Store {
         }
         self.before_write(&inode, now)?;
         self.open_range(&inode, layout, &mut objects, offset, source.len() as u64, Some(now))?;
-        let written = self.write_objects(&inode.content, layout, &objects, offset, source)?;
+        let written = self.objects.write_objects(&inode.content, layout, &objects, offset, source)?;
         inode.touch(now);
         drop(objects);
-        self.trim_sums();
+        self.objects.trim_sums();
         Ok((offset, written))
     }
 
@@ -243,11 +192,11 @@ impl Store {
     pub fn close(&self) -> Result<(), StoreError> {
         let cuts = self.cut_loose(usize::MAX);
         let flushed = self.flush_dirty();
-        while self.remove_unused()? > 0 {}
+        while self.objects.remove_unused()? > 0 {}
         self.settle_all()?;
         // Who opens it next takes sizes from the database, and looks for nothing that was to be removed.
-        if !self.is_volatile() {
-            self.targets.sync_all().inspect_err(|_| self.db.forget_verifier())?;
+        if !self.objects.is_volatile() {
+            self.objects.targets.sync_all().inspect_err(|_| self.db.forget_verifier())?;
         }
         self.flush_all().and(flushed)?;
         cuts?;
@@ -256,12 +205,12 @@ impl Store {
             return Err(StoreError::Busy);
         }
         self.db.close()?;
-        self.targets.fence.release()
+        self.objects.targets.fence.release()
     }
 
     /// What says whether this process may change the store, and speak for it.
     pub fn fence(&self) -> &Arc<Fence> {
-        &self.targets.fence
+        &self.objects.targets.fence
     }
 
     /// What must be known before the first byte changes: that the size in the database is not to be trusted, and
@@ -337,13 +286,117 @@ impl Store {
         self.check_objects(inode, layout, objects)?;
         let content = &inode.content;
         let mut open = || {
-            indices(layout, offset, len)
-                .try_for_each(|index| self.targets.open_object(content, layout, objects, index, write.is_some()))
+            indices(layout, offset, len).try_for_each(|index| {
+                self.objects.targets.open_object(content, layout, objects, index, write.is_some())
+            })
         };
         match open() {
-            Err(StoreError::NoSpace) if self.makes_room() => open(),
+            Err(StoreError::NoSpace) if self.objects.makes_room() => open(),
             opened => opened,
         }
+    }
+
+    /// Makes the metadata changeable again if a change failed and there is room: to be called now and then.
+    pub fn heal(&self) -> Result<(), StoreError> {
+        self.db.heal().map(drop)
+    }
+
+    /// Puts all changes of the database on stable storage, if there are any, and a note of that.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        if self.db.has_changed() {
+            self.db.sync(true)?;
+        }
+        self.db.keep_witness()
+    }
+
+    pub(crate) fn reclaim_all(&self, list: ReclaimList) -> Result<(), StoreError> {
+        list.0.iter().try_for_each(|inode| self.reclaim(inode))
+    }
+
+    /// Has the objects of an inode without names and references removed, and removes its extended attributes.
+    pub(crate) fn reclaim(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
+        let mut objects = inode.own_data();
+        if !inode.set(RECLAIMED) {
+            return Ok(());
+        }
+        objects.close_all();
+        let id = objects.id;
+        drop(objects);
+        let unused = inode.layout.as_ref().filter(|_| inode.has(OBJECTS));
+        let has_xattrs = inode.record().has_xattrs;
+        let mut change = self.db.change();
+        if has_xattrs {
+            change.remove_xattrs(inode.ino)?;
+            change.remove_nameless(inode.ino);
+        }
+        if inode.has(UNSETTLED) {
+            change.remove_unsettled(inode.owner);
+        }
+        if inode.layout.is_some() && unused.is_none() && !inode.has(SPREAD) {
+            change.remove_orphan(id);
+        }
+        change.commit()?;
+        self.inodes.remove(inode.ino);
+        self.forget_dirty(inode.ino);
+        self.forget_cut(inode);
+        self.objects.unsettled().remove(&inode.owner);
+        if let Some(layout) = unused {
+            self.objects.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });
+        }
+        Ok(())
+    }
+}
+
+impl ObjectStore {
+    pub(crate) fn read_error(
+        &self,
+        content: &Content,
+        layout: &Layout,
+        objects: &Objects,
+        fault: ReadFault,
+    ) -> StoreError {
+        match fault {
+            ReadFault::Store(error) => error,
+            ReadFault::Block(index, fault) => self.block_error(content, layout, objects, index, fault),
+        }
+    }
+
+    /// What there is at `offset`, up to the end.
+    pub(crate) fn read_objects(
+        &self,
+        content: &Arc<Content>,
+        layout: &Layout,
+        objects: &Objects,
+        offset: u64,
+        mut sink: Sink<'_>,
+        may_wait: bool,
+    ) -> Result<usize, ReadFault> {
+        if content.has(RECLAIMED) {
+            return Err(StoreError::Stale.into());
+        }
+        let len = content.size().saturating_sub(offset).min(sink.len() as u64) as usize;
+        let mut done = 0;
+        while done < len {
+            let at = spot(layout, offset + done as u64);
+            let run = at.run.min((len - done) as u64) as usize;
+            let part = sink.part(done..done + run);
+            let read = match self.checked_blocks(content, layout, objects, at.index)? {
+                // Its checksums tell, if they can be believed, what of it was never written.
+                found if is_lost(content, objects, at.index) && found.as_ref().is_none_or(|b| b.place.is_suspect) => {
+                    Err(BlockFault::Damaged { offset: at.offset, what: "missing" })
+                }
+                Some(blocks) => {
+                    if may_wait && run > PIECE_BYTES && !self.is_volatile() {
+                        blocks.fetch(at.offset, run as u64);
+                    }
+                    Blocks { may_wait, ..blocks }.read(at.offset, part)
+                }
+                None => read_or_zero(objects.object(at.index), at.offset, part, may_wait).map_err(BlockFault::Host),
+            };
+            read.map_err(|fault| ReadFault::Block(at.index, fault))?;
+            done += run;
+        }
+        Ok(len)
     }
 
     /// Writes to objects that are open, and lets the end follow.
@@ -400,19 +453,6 @@ impl Store {
         StoreError::host(&self.targets.path(place), errno)
     }
 
-    /// Makes the metadata changeable again if a change failed and there is room: to be called now and then.
-    pub fn heal(&self) -> Result<(), StoreError> {
-        self.db.heal().map(drop)
-    }
-
-    /// Puts all changes of the database on stable storage, if there are any, and a note of that.
-    pub fn sync(&self) -> Result<(), StoreError> {
-        if self.db.has_changed() {
-            self.db.sync(true)?;
-        }
-        self.db.keep_witness()
-    }
-
     /// Lets the store grow, after making room if nothing else helps.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         self.emergency_space
@@ -424,43 +464,6 @@ impl Store {
     pub(crate) fn makes_room(&self) -> bool {
         let removed = self.remove_some();
         removed.inspect_err(|error| tracing::error!(%error, "cannot make room")).is_ok_and(|count| count > 0)
-    }
-
-    pub(crate) fn reclaim_all(&self, list: ReclaimList) -> Result<(), StoreError> {
-        list.0.iter().try_for_each(|inode| self.reclaim(inode))
-    }
-
-    /// Has the objects of an inode without names and references removed, and removes its extended attributes.
-    pub(crate) fn reclaim(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
-        let mut objects = inode.own_data();
-        if !inode.set(RECLAIMED) {
-            return Ok(());
-        }
-        objects.close_all();
-        let id = objects.id;
-        drop(objects);
-        let unused = inode.layout.as_ref().filter(|_| inode.has(OBJECTS));
-        let has_xattrs = inode.record().has_xattrs;
-        let mut change = self.db.change();
-        if has_xattrs {
-            change.remove_xattrs(inode.ino)?;
-            change.remove_nameless(inode.ino);
-        }
-        if inode.has(UNSETTLED) {
-            change.remove_unsettled(inode.owner);
-        }
-        if inode.layout.is_some() && unused.is_none() && !inode.has(SPREAD) {
-            change.remove_orphan(id);
-        }
-        change.commit()?;
-        self.inodes.remove(inode.ino);
-        self.forget_dirty(inode.ino);
-        self.forget_cut(inode);
-        self.unsettled().remove(&inode.owner);
-        if let Some(layout) = unused {
-            self.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });
-        }
-        Ok(())
     }
 }
 

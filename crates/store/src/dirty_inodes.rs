@@ -115,7 +115,7 @@ impl Store {
     /// Up to which size the file's bytes are on stable storage.
     pub(crate) fn synced_size(&self, inode: &Inode, objects: &Objects) -> u64 {
         // Where nothing survives a power cut nothing needs to wait for it. And for the bytes of a spread file nobody here can.
-        if self.is_volatile() || inode.has(SPREAD) { inode.size() } else { objects.synced_size() }
+        if self.objects.is_volatile() || inode.has(SPREAD) { inode.size() } else { objects.synced_size() }
     }
 
     pub(crate) fn forget_dirty(&self, ino: u64) {

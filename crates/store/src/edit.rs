@@ -294,7 +294,7 @@ impl Edit<'_> {
                 None => self.change.remove_entry(key),
             }
         }
-        store.emergency_space.grow(self.grown + CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
+        store.objects.emergency_space.grow(self.grown + CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
         self.change.commit()?;
         for change in &self.names {
             store.remember(store.entry_key(change.dir, &change.name), change.entry);
@@ -334,7 +334,7 @@ impl Edit<'_> {
             store.dirty_inodes().set(inode.ino, record, inode.size());
         }
         for inode in self.settled {
-            store.unsettled().remove(&inode.owner);
+            store.objects.unsettled().remove(&inode.owner);
             inode.clear(UNSETTLED | SUSPECT);
         }
         Ok(ReclaimList(reclaimed))

@@ -10,7 +10,7 @@
 use crate::content::{Content, LOST_WRITES};
 use crate::inode::SPREAD;
 use crate::object::ObjectPlace;
-use crate::{Store, StoreError};
+use crate::{ObjectStore, Store, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
 use rustix::io::Errno;
@@ -31,28 +31,9 @@ impl Store {
         self.fsync_attributes(ino, data_only)
     }
 
-    /// The host could not write bytes of this object that were acknowledged, as far as is known those in `range`. It tells of that
-    /// once; all who have the file open are to hear it, from this process or the next.
-    pub(crate) fn note_lost_writes(
-        &self,
-        content: &Content,
-        place: ObjectPlace,
-        range: Option<Range<u64>>,
-        error: Errno,
-    ) {
-        let (ino, object) = (content.ino(), self.targets.path(place));
-        let (object_offset, end) = (range.as_ref().map(|range| range.start), range.as_ref().map(|range| range.end));
-        if self.protection.may_tell_refused() {
-            tracing::error!(%ino, object = %object.display(), object_offset, end, %error,
-                "what was written cannot be brought to the device and may be lost: fsync tells those who have the file open");
-        }
-        content.count_lost_writes();
-        self.db.forget_verifier();
-    }
-
     /// Whether one more line of the log is to say what a device did not take: only some are, between two calls of [`Self::settle`].
     pub fn may_tell_refused(&self) -> bool {
-        self.protection.may_tell_refused()
+        self.objects.protection.may_tell_refused()
     }
 
     /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
@@ -89,9 +70,53 @@ impl Store {
         }
         for index in (0..layout.targets.len()).filter(|index| layout.targets[*index] == target) {
             self.check_objects(&inode, layout, &mut inode.own_data())?;
-            self.sync_bytes(&inode.content, layout, index, heard)?;
+            self.objects.sync_bytes(&inode.content, layout, index, heard)?;
         }
         Ok(())
+    }
+
+    /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
+    /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
+    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
+    /// size is on stable storage then, and a dirty record may stay.
+    pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        if let Some(layout) = &inode.layout {
+            let is_done = {
+                let mut objects = inode.own_data();
+                self.objects.targets.sync_entries(&inode.content, layout, &mut objects)?;
+                data_only && inode.is_size_synced() && self.synced_size(&inode, &objects) >= inode.size()
+            };
+            if is_done {
+                return Ok(());
+            }
+            self.flush_inode(&inode)?;
+        }
+        let records = inode.records();
+        self.db.sync(data_only)?;
+        inode.note_synced(records);
+        Ok(())
+    }
+}
+
+impl ObjectStore {
+    /// The host could not write bytes of this object that were acknowledged, as far as is known those in `range`. It tells of that
+    /// once; all who have the file open are to hear it, from this process or the next.
+    pub(crate) fn note_lost_writes(
+        &self,
+        content: &Content,
+        place: ObjectPlace,
+        range: Option<Range<u64>>,
+        error: Errno,
+    ) {
+        let (ino, object) = (content.ino(), self.targets.path(place));
+        let (object_offset, end) = (range.as_ref().map(|range| range.start), range.as_ref().map(|range| range.end));
+        if self.protection.may_tell_refused() {
+            tracing::error!(%ino, object = %object.display(), object_offset, end, %error,
+                "what was written cannot be brought to the device and may be lost: fsync tells those who have the file open");
+        }
+        content.count_lost_writes();
+        self.db.forget_verifier();
     }
 
     /// Puts the bytes of one object on stable storage, for somebody who has `heard` of so many losses.
@@ -129,29 +154,6 @@ impl Store {
         }
         Ok(())
     }
-
-    /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
-    /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
-    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
-    /// size is on stable storage then, and a dirty record may stay.
-    pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
-        if let Some(layout) = &inode.layout {
-            let is_done = {
-                let mut objects = inode.own_data();
-                self.targets.sync_entries(&inode.content, layout, &mut objects)?;
-                data_only && inode.is_size_synced() && self.synced_size(&inode, &objects) >= inode.size()
-            };
-            if is_done {
-                return Ok(());
-            }
-            self.flush_inode(&inode)?;
-        }
-        let records = inode.records();
-        self.db.sync(data_only)?;
-        inode.note_synced(records);
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -170,7 +172,7 @@ mod tests {
         store.write(ino, 0, b"lost", now).unwrap();
         let inode = store.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
-        let lose = || store.note_lost_writes(&inode.content, place, None, Errno::IO);
+        let lose = || store.objects.note_lost_writes(&inode.content, place, None, Errno::IO);
         let sync = |heard: &mut Option<u64>| store.fsync_target_after(ino, Some(TargetId(0)), heard).is_ok();
         let (mut first, mut second) = (Some(store.lost_writes(ino)), Some(store.lost_writes(ino)));
         assert!(sync(&mut first) && sync(&mut second));
@@ -193,12 +195,12 @@ mod tests {
         let inode = store.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let told = || {
-            (0..100).for_each(|_| store.note_lost_writes(&inode.content, place, None, Errno::IO));
-            (0..100).filter(|_| store.protection.may_tell_refused()).count()
+            (0..100).for_each(|_| store.objects.note_lost_writes(&inode.content, place, None, Errno::IO));
+            (0..100).filter(|_| store.objects.protection.may_tell_refused()).count()
         };
         assert_eq!(told(), 0);
         store.settle().unwrap();
-        assert!(store.protection.may_tell_refused(), "there is a line again");
+        assert!(store.objects.protection.may_tell_refused(), "there is a line again");
     }
 
     #[test]
@@ -210,7 +212,7 @@ mod tests {
         // A file whose bytes no host can bring to a device.
         let unlucky = |store: &mut Store, name: &str| {
             // As on a disk.
-            store.removal.is_volatile = false;
+            store.objects.removal.is_volatile = false;
             let ino = create(store, name);
             store.write(ino, 0, b"lost", now).unwrap();
             let (object, _) = UnixStream::pair().unwrap();
@@ -233,13 +235,13 @@ mod tests {
             assert!(store.inode(ino.0).unwrap().has(LOST_WRITES));
         };
         let by_the_last_sync: Loss<'_> = &|store| {
-            store.removal.is_volatile = false;
-            store.targets.spoil_sync_all();
+            store.objects.removal.is_volatile = false;
+            store.objects.targets.spoil_sync_all();
             assert!(store.close().is_err());
         };
         let at_a_start: Loss<'_> = &|store| {
-            store.targets.spoil_sync_all();
-            assert!(crate::recovery::recover(&store.db, &store.targets, &config, &[], false).is_err());
+            store.objects.targets.spoil_sync_all();
+            assert!(crate::recovery::recover(&store.db, &store.objects.targets, &config, &[], false).is_err());
         };
         let mut verifier = Store::open(&config).unwrap().verifier();
         let losses = [none, by_fsync, by_settling, by_the_last_sync, at_a_start];

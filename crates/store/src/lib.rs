@@ -62,11 +62,14 @@
 //! which say what holds of those.
 //!
 //! # Where what is
+//! All objects are an [`ObjectStore`], which knows no name and no inode: an `impl` of it, in whatever module, needs neither. The rest is
+//! an `impl Store`, and what servers ask of objects alone is handed on by `facade`.
+//!
 //! `walk` goes from paths to inodes, `volumes` knows which of them are on other servers, `moving` brings one to another server; `namespace`, `rename`, `open`,
 //! `attr`, and `xattr` change metadata through `edit`, one atomic change of database and memory; `content` is what files and
 //! detached objects have in common; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
 //! and extends, `dirty_inodes` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
-//! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, `shortened` looks for after a stop, and `scrub` looks
+//! checksums, whose bytes `checksum` documents, which `sums` keeps, `protect` watches over, `settle` brings to stable storage, `shortened` looks for after a stop, and `scrub` looks
 //! through; `database` documents the bytes on disk, `engine` and `journal` deal with the database itself, `premises` and
 //! `witness` with the directories around it, `recovery` with what an unclean stop leaves; `backup` copies the metadata;
 //! `check` is for a store that nobody uses.
@@ -93,6 +96,7 @@ mod emergency_space;
 mod engine;
 mod error;
 mod extent;
+mod facade;
 mod fence;
 #[cfg(test)]
 mod fixture;
@@ -193,12 +197,9 @@ pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// One server's file system. See the [crate] for what it guarantees.
 pub struct Store {
-    db: Database,
+    /// That of `objects` as well: a change of names and objects is one batch.
+    db: Arc<Database>,
     inodes: Cache<u64, Arc<Inode>>,
-    /// Detached ones.
-    objects: Cache<ObjectPlace, Arc<Detached>>,
-    /// Held by who removes detached objects, and shared by who loads one.
-    removals: RwLock<()>,
     entries: Cache<u64, CachedEntry>,
     namespace: RwLock<Numbers>,
     /// Which server has which volume; nothing if this is the only one.
@@ -213,13 +214,6 @@ pub struct Store {
     names: SipHasher13,
     signer: CapabilitySigner,
     layouts: Layouts,
-    targets: Targets,
-    object_syncs: ObjectSyncs,
-    emergency_space: Arc<EmergencySpace>,
-    removal: Removal,
-    /// How often blocks of a file were counted: no two counts have the same number.
-    counts: AtomicU64,
-    protection: Protection,
     dirty_inodes: Mutex<DirtyInodes>,
     cuts: Mutex<Cuts>,
     /// The cuts among those that the last start began, to the sizes that the files had.
@@ -227,10 +221,30 @@ pub struct Store {
     loose: Mutex<HashSet<u64>>,
     /// Spread files are loose when they are loaded.
     has_loose: AtomicBool,
+    objects: ObjectStore,
     /// The last stop was no clean one.
     is_recovered: bool,
     verifier: u64,
     premises: Premises,
+}
+
+/// All objects of a server, of files and detached ones: reading, writing, cutting and removing them, with their checksums.
+///
+/// It is given `content`, and the database for the tables that are about objects. It knows no name, permission, or record of an
+/// inode; what of it needs none of these is an `impl` of this, in whatever module.
+pub struct ObjectStore {
+    db: Arc<Database>,
+    targets: Targets,
+    syncs: ObjectSyncs,
+    emergency_space: Arc<EmergencySpace>,
+    removal: Removal,
+    protection: Protection,
+    /// Those that are in memory.
+    detached: Cache<ObjectPlace, Arc<Detached>>,
+    /// Held by who removes detached objects, and shared by who loads one.
+    removals: RwLock<()>,
+    /// How often blocks of a file were counted: no two counts have the same number.
+    counts: AtomicU64,
 }
 
 /// Numbers of inodes and objects: those from `next` to `reserved` are ours to give out, whatever happens.
@@ -285,7 +299,7 @@ impl Store {
         if let Some(size) = self.dirty_inodes().size(ino) {
             inode.set_flushed(size);
         }
-        if let Some(state) = self.unsettled().get(&Owner::File(ino)) {
+        if let Some(state) = self.objects.unsettled().get(&Owner::File(ino)) {
             inode.set(if state.suspect.is_some() { UNSETTLED | SUSPECT } else { UNSETTLED });
         }
         Ok(self.inodes.get_or_put(ino, Arc::new(inode)))

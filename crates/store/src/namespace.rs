@@ -145,7 +145,7 @@ impl Store {
         if let Some(name) = name {
             self.check_not_in_the_making(dir, name)?;
         }
-        self.admit()?;
+        self.objects.admit()?;
         let ino = self.new_number(numbers, Ino(dir.ino).volume())?;
         let is_dir = new.kind == FileKind::Directory;
         let striping = match new.kind {
@@ -227,7 +227,7 @@ impl Store {
         if kind == FileKind::Directory {
             return Err(StoreError::NotPermitted);
         }
-        self.admit()?;
+        self.objects.admit()?;
         let mut edit = self.edit();
         let record = edit.record(&inode);
         if record.nlink >= LINKS_MAX {

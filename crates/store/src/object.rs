@@ -563,7 +563,7 @@ mod tests {
         let inode = store.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let objects = dir.path().join("target/objects");
-        let (object, sidecar) = (store.targets.path(place), objects.join(place.object.sidecar_name()));
+        let (object, sidecar) = (store.objects.targets.path(place), objects.join(place.object.sidecar_name()));
         std::fs::write(&sidecar, [1; 8192]).unwrap();
         // One that cannot be removed as files are.
         std::fs::create_dir(&object).unwrap();

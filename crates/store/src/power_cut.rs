@@ -63,7 +63,7 @@ impl Machine {
     fn start(&mut self) {
         let mut store = Store::open(&self.config).unwrap();
         // As on a disk.
-        store.removal.is_volatile = false;
+        store.objects.removal.is_volatile = false;
         store.db.keep_synced(&self.config.dir.join("db"), &self.dir.path().join("synced"));
         self.store = Some(store);
     }
@@ -289,7 +289,7 @@ fn a_file_that_was_cut_to_less_is_not_torn() {
                 machine.store().store_size(&inode, &mut inode.own_data(), 6_000, true, at(3)).unwrap();
                 let one = Layout { targets: layout.targets[..1].to_vec(), ..(*layout).clone() };
                 let id = inode.own_data().id;
-                machine.store().targets.trim(id, &one, 4096).unwrap();
+                machine.store().objects.targets.trim(id, &one, 4096).unwrap();
             }
             _ => machine.store().set_size(ino, 6_000, at(3)).map(drop).unwrap(),
         }

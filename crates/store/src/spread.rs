@@ -281,7 +281,7 @@ impl Store {
                 Err(error) => tracing::error!(ino, %error, "a file that has lost a writer cannot be cut"),
             }
         }
-        if !cuts.is_empty() && !self.is_volatile() {
+        if !cuts.is_empty() && !self.objects.is_volatile() {
             self.db.sync(true)?;
         }
         Ok(cuts)
@@ -316,7 +316,7 @@ impl Store {
         let number = inode.cuts() + 1;
         self.put_cut(&inode, &mut objects, size_bytes, number, Some(now))?;
         drop(objects);
-        if !self.is_volatile() {
+        if !self.objects.is_volatile() {
             self.db.sync(true)?;
         }
         Ok(Cut { ino, number, size_bytes, objects: spread })
@@ -370,7 +370,7 @@ impl Store {
         if highest > number {
             self.put_cut(&inode, &mut objects, size_bytes, highest + 1, Some(now))?;
             drop(objects);
-            if !self.is_volatile() {
+            if !self.objects.is_volatile() {
                 self.db.sync(true)?;
             }
             return Ok(Some(Cut { ino, number: highest + 1, size_bytes, objects: spread }));
@@ -399,7 +399,7 @@ impl Store {
                 cuts.push(Cut { ino: Ino(ino), number, size_bytes: inode.size(), objects });
             }
         }
-        if !cuts.is_empty() && !self.is_volatile() {
+        if !cuts.is_empty() && !self.objects.is_volatile() {
             self.db.sync(true)?;
         }
         Ok(cuts)
@@ -423,7 +423,7 @@ impl Store {
                 found.len() < max
             })?;
         }
-        if !found.is_empty() && !self.is_volatile() {
+        if !found.is_empty() && !self.objects.is_volatile() {
             self.db.sync(true)?;
         }
         Ok(found)

@@ -264,7 +264,7 @@ impl Store {
             permission::of_new(caller, &root, FileKind::Directory, bits & (0o777 | STICKY))
         };
         // The table of volumes grows by it, and what is stored of that cannot be given up half-way.
-        self.admit()?;
+        self.objects.admit()?;
         if !self.names_in_the_making().insert(name.into()) {
             return Err(StoreError::Exists);
         }
@@ -366,7 +366,7 @@ impl Store {
         let inode = match self.load(ino) {
             Ok(inode) => inode,
             Err(StoreError::Stale) => {
-                self.admit()?;
+                self.objects.admit()?;
                 let body = Body::Directory { parent: root.ino, name: name.into() };
                 let record = Record::new((ino, self.generation), (FileKind::Directory, mode), (uid, gid), body, now);
                 let mut edit = self.edit();

@@ -97,7 +97,7 @@ impl Store {
         if names_len > XATTR_LIST_LEN_MAX || names_len + others.values_len + value.len() > XATTRS_BYTES_MAX {
             return Err(StoreError::NoSpace);
         }
-        self.admit()?;
+        self.objects.admit()?;
         let mut edit = self.edit();
         edit.put_xattr(&inode, name, value);
         edit.record(&inode).ctime = now;

@@ -37,15 +37,15 @@ impl Store {
     /// The attributes of the inode at `path`.
     pub fn get_attr(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Attr, StoreError> {
         if path.is_empty() {
-            let inode = self.inode(at.0)?;
-            self.check_root_itself(&inode)?;
+            let inode = self.namespace.inode(at.0)?;
+            self.namespace.check_root_itself(&inode)?;
             return self.attr(&inode);
         }
         let inode = {
-            let _namespace = self.share_namespace();
-            match self.root_to_read(at.0, path)? {
+            let _namespace = self.namespace.share();
+            match self.namespace.root_to_read(at.0, path)? {
                 Some(root) => root,
-                None => self.resolve(caller, at.0, path, follow)?,
+                None => self.namespace.resolve(caller, at.0, path, follow)?,
             }
         };
         self.attr(&inode)
@@ -62,8 +62,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<Attr, StoreError> {
         let inode = {
-            let _namespace = self.share_namespace();
-            self.resolve(caller, at.0, path, follow)?
+            let _namespace = self.namespace.share();
+            self.namespace.resolve(caller, at.0, path, follow)?
         };
         if let Some(size) = change.size {
             {
@@ -76,8 +76,8 @@ impl Store {
         if *change != (SetAttr { size: change.size, ..SetAttr::default() }) {
             // Recovery is to take the time that is set, not that of the host: with no write under way the dirty record can say so.
             let objects = change.mtime.and(inode.layout.as_ref()).map(|_| inode.own_data());
-            let _namespace = self.own_namespace();
-            let mut edit = self.edit();
+            let _namespace = self.namespace.own();
+            let mut edit = self.namespace.edit();
             let record = edit.record(&inode);
             check_change(caller, record, change)?;
             apply(caller, record, change, now);
@@ -97,8 +97,8 @@ impl Store {
         if mask & !0o7 != 0 {
             return Err(StoreError::Invalid);
         }
-        let _namespace = self.share_namespace();
-        let inode = self.resolve(caller, at.0, path, true)?;
+        let _namespace = self.namespace.share();
+        let inode = self.namespace.resolve(caller, at.0, path, true)?;
         let record = inode.record();
         caller.check(&record, mask)
     }

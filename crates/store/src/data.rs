@@ -53,7 +53,7 @@ impl Store {
     /// Reads at `offset` into `sink`; returns how many bytes there were, fewer than asked for at the end of the file
     /// only. Holes are zeros.
     pub fn read<'b>(&self, ino: Ino, offset: u64, sink: impl Into<Sink<'b>>) -> Result<usize, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.regular()?;
         let sink = sink.into();
         let objects = self.share_objects(&inode, layout, offset, sink.len() as u64, None)?;
@@ -67,7 +67,7 @@ impl Store {
     /// As [`Self::read`], if nothing has to be waited for: see [`Cached`].
     pub fn read_cached<'b>(&self, ino: Ino, offset: u64, sink: impl Into<Sink<'b>>) -> Result<Cached, StoreError> {
         // Looking for it would take the database, which may be on a device that hangs.
-        let Some(inode) = self.inodes.get(ino.0) else { return Ok(Cached::WouldWait) };
+        let Some(inode) = self.namespace.inodes.get(ino.0) else { return Ok(Cached::WouldWait) };
         let layout = inode.regular()?;
         let sink = sink.into();
         let Ok(objects) = inode.data.try_read() else { return Ok(Cached::WouldWait) };
@@ -114,7 +114,7 @@ impl Store {
         now: Timestamp,
         end: impl Fn(&Inode) -> u64,
     ) -> Result<usize, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.regular()?;
         check_end(offset, source.len() as u64)?;
         if source.is_empty() {
@@ -141,7 +141,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<(u64, usize), StoreError> {
         let source = source.into();
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.regular()?;
         let mut objects = inode.own_data();
         let offset = inode.size();
@@ -162,7 +162,7 @@ impl Store {
     /// are zeros until then. After an unclean stop reserved bytes at the end that were never written are gone, but for those of
     /// a spread file. [`StoreError::CutMeanwhile`] while that is being cut.
     pub fn reserve_append(&self, ino: Ino, len: u64, now: Timestamp) -> Result<Reserved, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.any_regular()?;
         let mut objects = inode.own_data();
         if inode.has(SPREAD) {
@@ -182,7 +182,7 @@ impl Store {
         if size > FILE_SIZE_MAX {
             return Err(StoreError::Invalid);
         }
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         self.set_inode_size(&inode, size, now)?;
         self.attr(&inode)
     }
@@ -201,7 +201,7 @@ impl Store {
         self.flush_all().and(flushed)?;
         cuts?;
         // After an unclean stop all files are loose, so those are that could not be cut.
-        if !self.loose().is_empty() {
+        if !self.namespace.loose().is_empty() {
             return Err(StoreError::Busy);
         }
         self.db.close()?;
@@ -224,21 +224,21 @@ impl Store {
         }
         self.before_change(inode)?;
         if inode.has(SET_ID) {
-            let _namespace = self.own_namespace();
-            let mut edit = self.edit();
+            let _namespace = self.namespace.own();
+            let mut edit = self.namespace.edit();
             let record = edit.record(inode);
             record.mode = after_write(record.mode);
             record.ctime = now;
             let ReclaimList(_) = edit.commit()?;
         }
-        let _namespace = self.share_namespace();
+        let _namespace = self.namespace.share();
         check_alive(inode)?;
         if !inode.has(UNFLUSHED) {
             if !inode.has(UNLINKED) {
                 let mut change = self.db.change();
                 change.put_dirty_record(inode.ino, DirtyRecord::Written);
                 change.commit()?;
-                self.dirty_inodes().set(inode.ino, Some(DirtyRecord::Written), 0);
+                self.namespace.dirty_inodes().set(inode.ino, Some(DirtyRecord::Written), 0);
             }
             inode.set(DIRTY | UNFLUSHED);
         }
@@ -336,9 +336,9 @@ impl Store {
             change.remove_orphan(id);
         }
         change.commit()?;
-        self.inodes.remove(inode.ino);
-        self.forget_dirty(inode.ino);
-        self.forget_cut(inode);
+        self.namespace.inodes.remove(inode.ino);
+        self.namespace.forget_dirty(inode.ino);
+        self.namespace.forget_cut(inode);
         self.objects.unsettled().remove(&inode.owner);
         if let Some(layout) = unused {
             self.objects.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });

@@ -31,7 +31,7 @@ impl Store {
     /// What of `ranges` of a file lies on `target`, if there is anything. A file that has objects of more than one target
     /// has one extent on each.
     pub fn extent(&self, ino: Ino, target: TargetId, ranges: &[Range<u64>]) -> Result<Option<Extent>, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.regular()?;
         let Some(index) = layout.targets.iter().position(|id| *id == target) else { return Ok(None) };
         let part = |range: &Range<u64>| {

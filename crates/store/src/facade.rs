@@ -1,15 +1,19 @@
-//! What servers ask of a store's objects, without a name or an inode: each of these is the method of [`crate::ObjectStore`] that is
-//! called like it, and does what is said there.
+//! What servers ask of one of a store's two parts alone: each of these is the method of that part that is called like it, and does
+//! what is said there.
 
 use crate::data::Cached;
 use crate::detached::{ObjectStat, ObjectWritten};
 use crate::object::ObjectPlace;
+use crate::volumes::Whereabouts;
 use crate::{Extent, Store, StoreError};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::control::ChecksumStatus;
 use isonomia_proto::space::{self, SpaceChange};
+use isonomia_units::{Ino, VolumeId};
 use std::ops::Range;
+use std::sync::Arc;
 
+/// Without a name or an inode.
 impl Store {
     /// [`crate::ObjectStore::read_object`].
     pub fn read_object<'b>(
@@ -121,5 +125,38 @@ impl Store {
     /// [`crate::ObjectStore::is_volatile`].
     pub fn is_volatile(&self) -> bool {
         self.objects.is_volatile()
+    }
+}
+
+/// Without an object.
+impl Store {
+    /// [`crate::Namespace::whereabouts`].
+    pub fn whereabouts(&self) -> Option<Arc<Whereabouts>> {
+        self.namespace.whereabouts()
+    }
+
+    /// [`crate::Namespace::check_is_here`].
+    pub fn check_is_here(&self, ino: Ino) -> Result<(), StoreError> {
+        self.namespace.check_is_here(ino)
+    }
+
+    /// [`crate::Namespace::is_closed`].
+    pub fn is_closed(&self, volume: VolumeId) -> bool {
+        self.namespace.is_closed(volume)
+    }
+
+    /// [`crate::Namespace::has_volume`].
+    pub fn has_volume(&self, volume: VolumeId) -> Result<bool, StoreError> {
+        self.namespace.has_volume(volume)
+    }
+
+    /// [`crate::Namespace::check_root_is_here`].
+    pub fn check_root_is_here(&self) -> Result<(), StoreError> {
+        self.namespace.check_root_is_here()
+    }
+
+    /// [`crate::Namespace::check_root_is_readable`].
+    pub fn check_root_is_readable(&self) -> Result<(), StoreError> {
+        self.namespace.check_root_is_readable()
     }
 }

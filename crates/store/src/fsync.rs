@@ -21,7 +21,7 @@ impl Store {
     /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
     /// storage, unless it is a spread one: [`Store::fsync_target`] of every target, and [`Store::fsync_attributes`].
     pub fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         if inode.has(SPREAD) {
             return Err(StoreError::Spread);
         }
@@ -39,7 +39,7 @@ impl Store {
     /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
     /// of it: as in Linux (`errseq_t`), he hears what nobody has heard yet.
     pub fn lost_writes(&self, ino: Ino) -> u64 {
-        let Some(inode) = self.inodes.get(ino.0) else { return 0 };
+        let Some(inode) = self.namespace.inodes.get(ino.0) else { return 0 };
         inode.lost_writes() - u64::from(inode.has(LOST_WRITES) && inode.lost_writes() > 0)
     }
 
@@ -57,7 +57,7 @@ impl Store {
         target: Option<TargetId>,
         heard: &mut Option<u64>,
     ) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let (layout, target) = match (inode.layout.as_ref(), target) {
             (None, None) => return Ok(()),
             // Its objects are synced where they are.
@@ -80,7 +80,7 @@ impl Store {
     /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
     /// size is on stable storage then, and a dirty record may stay.
     pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         if let Some(layout) = &inode.layout {
             let is_done = {
                 let mut objects = inode.own_data();
@@ -170,7 +170,7 @@ mod tests {
         let now = now();
         let ino = create(&store, "f");
         store.write(ino, 0, b"lost", now).unwrap();
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let lose = || store.objects.note_lost_writes(&inode.content, place, None, Errno::IO);
         let sync = |heard: &mut Option<u64>| store.fsync_target_after(ino, Some(TargetId(0)), heard).is_ok();
@@ -192,7 +192,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&config(dir.path())).unwrap();
         let ino = create(&store, "f");
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let told = || {
             (0..100).for_each(|_| store.objects.note_lost_writes(&inode.content, place, None, Errno::IO));
@@ -216,7 +216,7 @@ mod tests {
             let ino = create(store, name);
             store.write(ino, 0, b"lost", now).unwrap();
             let (object, _) = UnixStream::pair().unwrap();
-            let inode = store.inode(ino.0).unwrap();
+            let inode = store.namespace.inode(ino.0).unwrap();
             inode.own_data().put(0, OwnedFd::from(object).into());
             ino
         };
@@ -232,7 +232,7 @@ mod tests {
         let by_settling: Loss<'_> = &|store| {
             let ino = unlucky(store, "settle");
             (0..2).for_each(|_| store.settle().unwrap());
-            assert!(store.inode(ino.0).unwrap().has(LOST_WRITES));
+            assert!(store.namespace.inode(ino.0).unwrap().has(LOST_WRITES));
         };
         let by_the_last_sync: Loss<'_> = &|store| {
             store.objects.removal.is_volatile = false;

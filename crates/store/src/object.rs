@@ -560,7 +560,7 @@ mod tests {
         let store = Store::open(&config(dir.path())).unwrap();
         let now = now();
         let ino = create(&store, "f");
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let objects = dir.path().join("target/objects");
         let (object, sidecar) = (store.objects.targets.path(place), objects.join(place.object.sidecar_name()));

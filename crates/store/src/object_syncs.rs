@@ -62,7 +62,7 @@ mod tests {
         let now = Timestamp::new(1, 0).unwrap();
         let ino: Ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
         store.write(ino, 0, b"lost", now).unwrap();
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let layout = inode.layout.clone().unwrap();
         let place = inode.content.place(inode.share_data().id, &layout, 0);
         let (began, has_begun) = mpsc::channel();

@@ -6,7 +6,7 @@ use crate::namespace::NewInode;
 use crate::permission::{MAY_EXECUTE, MAY_READ, MAY_WRITE};
 use crate::record::Body;
 use crate::walk::Last;
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, Namespace, Store, StoreError};
 use isonomia_proto::fs::{Attr, Capability, FileKind, Layout, MODE_PERMISSION_MASK, Timestamp, access};
 use isonomia_units::Ino;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Store {
         } else if how.create {
             self.open_or_create(caller, at, path, how, layout, now)?
         } else {
-            self.find(caller, at, path, how)?
+            self.namespace.find(caller, at, path, how)?
         };
         if how.truncate
             && !created
@@ -108,19 +108,8 @@ impl Store {
             layout: inode.layout.clone(),
             is_spread: inode.has(SPREAD),
             created,
-            capability: self.signer.sign(inode.ino, inode.generation, allowed, caller.uid),
+            capability: self.namespace.signer.sign(inode.ino, inode.generation, allowed, caller.uid),
         })
-    }
-
-    fn find(&self, caller: &Caller<'_>, at: Ino, path: &[u8], how: &OpenHow) -> Result<(Arc<Inode>, bool), StoreError> {
-        let _namespace = self.share_namespace();
-        let inode = match self.root_to_read(at.0, path)? {
-            Some(root) => root,
-            None => self.resolve(caller, at.0, path, !how.no_follow)?,
-        };
-        check_open(caller, &inode, how)?;
-        take_reference(&inode)?;
-        Ok((inode, false))
     }
 
     fn open_or_create(
@@ -135,16 +124,16 @@ impl Store {
         if how.directory {
             return Err(StoreError::Invalid);
         }
-        let mut namespace = self.own_namespace();
+        let mut namespace = self.namespace.own();
         let place = if how.exclusive || how.no_follow {
-            self.place(caller, at.0, path)?
+            self.namespace.place(caller, at.0, path)?
         } else {
-            self.place_followed(caller, at.0, path)?
+            self.namespace.place_followed(caller, at.0, path)?
         };
         if let (Last::Name(_), true) = (&place.last, place.slash) {
             return Err(StoreError::IsDirectory);
         }
-        let existing = self.inode_at(&place)?;
+        let existing = self.namespace.inode_at(&place)?;
         if let (None, Last::Name(name)) = (&existing, &place.last) {
             let inode = self.create(&mut namespace, caller, &place.dir, Some(name), how.new_file(layout), now)?;
             take_reference(&inode)?;
@@ -171,8 +160,8 @@ impl Store {
         if how.access & access::WRITE == 0 || how.create || how.path_only {
             return Err(StoreError::Invalid);
         }
-        let mut namespace = self.own_namespace();
-        let dir = self.resolve(caller, at.0, path, !how.no_follow)?;
+        let mut namespace = self.namespace.own();
+        let dir = self.namespace.resolve(caller, at.0, path, !how.no_follow)?;
         if !dir.record().is_dir() {
             return Err(StoreError::NotDirectory);
         }
@@ -185,15 +174,15 @@ impl Store {
 
     /// Takes one more reference to an inode that is open already.
     pub fn acquire(&self, ino: Ino) -> Result<(), StoreError> {
-        let _namespace = self.share_namespace();
-        take_reference(&*self.load(ino.0)?)
+        let _namespace = self.namespace.share();
+        take_reference(&*self.namespace.load(ino.0)?)
     }
 
     /// Gives back a reference. With the last one, the times of a written file go to the database, and a file without
     /// a name goes for good.
     pub fn release(&self, ino: Ino) -> Result<(), StoreError> {
-        let namespace = self.share_namespace();
-        let inode = self.load(ino.0)?;
+        let namespace = self.namespace.share();
+        let inode = self.namespace.load(ino.0)?;
         let before = inode.refs.fetch_update(AcqRel, Relaxed, |n| n.checked_sub(1)).map_err(|_| StoreError::Invalid)?;
         drop(namespace);
         if before > 1 {
@@ -211,11 +200,11 @@ impl Store {
     /// Checks that `capability` came from this store, and is not of another inode that had the same number: there is
     /// one where older metadata were put back. An inode that is gone is not noticed here.
     pub fn verify(&self, capability: &Capability) -> Result<(), StoreError> {
-        self.signer.verify(capability)?;
+        self.namespace.signer.verify(capability)?;
         // Mostly it is in memory, and its generation is all there is to look at.
-        let generation = match self.inodes.read(capability.ino, |inode| Some(inode.generation)) {
+        let generation = match self.namespace.inodes.read(capability.ino, |inode| Some(inode.generation)) {
             Some(generation) => generation,
-            None => match self.inode(capability.ino) {
+            None => match self.namespace.inode(capability.ino) {
                 Ok(inode) => inode.generation,
                 Err(StoreError::Stale) => return Ok(()),
                 Err(e) => return Err(e),
@@ -232,13 +221,13 @@ impl Store {
 
     /// A capability without access of user `holder` for the inode `ino`: he came there.
     pub fn prove(&self, ino: Ino, holder: u32) -> Result<Capability, StoreError> {
-        let inode = self.inode(ino.0)?;
-        Ok(self.signer.sign(inode.ino, inode.generation, 0, holder))
+        let inode = self.namespace.inode(ino.0)?;
+        Ok(self.namespace.signer.sign(inode.ino, inode.generation, 0, holder))
     }
 
     /// The capability, which was verified, made out to user `holder`.
     pub fn delegate(&self, capability: &Capability, holder: u32) -> Capability {
-        self.signer.sign(capability.ino, capability.generation, capability.access, holder)
+        self.namespace.signer.sign(capability.ino, capability.generation, capability.access, holder)
     }
 
     /// Checks that `capability` came from this store and from an open that allows something: not of `O_PATH`.
@@ -249,21 +238,34 @@ impl Store {
 
     /// The size of a regular file in bytes.
     pub fn size(&self, ino: Ino) -> Result<u64, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         inode.any_regular()?;
         Ok(inode.size())
     }
 
     /// The size of a regular file whose inode is in memory, as those of open files mostly are. Waits for nothing.
     pub fn size_in_memory(&self, ino: Ino) -> Option<u64> {
-        let inode = self.inodes.get(ino.0)?;
+        let inode = self.namespace.inodes.get(ino.0)?;
         inode.any_regular().ok()?;
         Some(inode.size())
     }
 
     /// The layout of a regular file.
     pub fn layout(&self, ino: Ino) -> Result<Arc<Layout>, StoreError> {
-        self.inode(ino.0)?.any_regular().cloned()
+        self.namespace.inode(ino.0)?.any_regular().cloned()
+    }
+}
+
+impl Namespace {
+    fn find(&self, caller: &Caller<'_>, at: Ino, path: &[u8], how: &OpenHow) -> Result<(Arc<Inode>, bool), StoreError> {
+        let _namespace = self.share();
+        let inode = match self.root_to_read(at.0, path)? {
+            Some(root) => root,
+            None => self.resolve(caller, at.0, path, !how.no_follow)?,
+        };
+        check_open(caller, &inode, how)?;
+        take_reference(&inode)?;
+        Ok((inode, false))
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Protection {
     pub is_on: bool,
     pub watch: Watch,
     /// Files that the database says are unsettled.
-    pub unsettled: Mutex<HashMap<Owner, Unsettled>>,
+    pub unsettled: Arc<Mutex<HashMap<Owner, Unsettled>>>,
     /// Objects whose checksums are in memory, in the order of a clock.
     loaded: Mutex<VecDeque<(Weak<Content>, usize)>>,
     memory_bytes_max: u64,
@@ -50,7 +50,7 @@ impl Protection {
         Self {
             is_on,
             watch: Watch::default(),
-            unsettled: Mutex::default(),
+            unsettled: Arc::default(),
             loaded: Mutex::default(),
             memory_bytes_max,
             damaged_total: AtomicU64::new(0),

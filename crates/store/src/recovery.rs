@@ -54,7 +54,7 @@ use crate::removal::Removal;
 use crate::shortened;
 use crate::spread::Cuts;
 use crate::witness::Witness;
-use crate::{Numbers, ObjectStore, OpenError, Store, StoreConfig, StoreError, directories, durable};
+use crate::{Namespace, Numbers, ObjectStore, OpenError, Store, StoreConfig, StoreError, directories, durable};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_proto::setup::VERIFIER_MAX;
 use isonomia_units::Ino;
@@ -120,23 +120,24 @@ impl Store {
             removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
             syncs: ObjectSyncs::default(),
-            emergency_space: space,
+            emergency_space: space.clone(),
             protection,
             detached: Cache::new(config.bounds.inodes, Detached::is_evictable),
             removals: RwLock::new(()),
             counts: AtomicU64::new(0),
         };
-        let store = Self {
+        let namespace = Namespace {
+            db: db.clone(),
             inodes: Cache::new(config.bounds.inodes, Inode::evictable),
             entries: Cache::new(config.bounds.entries, |_| true),
             // What is left of the last reservation may have been used: a new one is made at the first creation.
             generation: premises.generation,
-            namespace: RwLock::new(Numbers { next, reserved: next }),
+            numbers: RwLock::new(Numbers { next, reserved: next }),
             whereabouts: OnceLock::new(),
             found_here: Default::default(),
             passages: Passages::default(),
             names_in_the_making: Mutex::default(),
-            names: SipHasher13::new_with_key(&premises.secret.names),
+            cookies: SipHasher13::new_with_key(&premises.secret.names),
             signer: CapabilitySigner::new(&premises.secret.capability),
             layouts: Layouts::new(&config.targets, config.default_layout),
             dirty_inodes: Mutex::default(),
@@ -144,12 +145,10 @@ impl Store {
             cut_at_start: recovered.cuts,
             loose: Mutex::default(),
             has_loose: AtomicBool::new(db.has_loose().map_err(fail)?),
-            objects,
-            is_recovered: has_root && !was_clean,
-            verifier,
-            db,
-            premises,
+            emergency_space: space,
+            unsettled: objects.protection.unsettled.clone(),
         };
+        let store = Self { namespace, objects, db, is_recovered: has_root && !was_clean, verifier, premises };
         store.settle_shortened(&recovered.shortened);
         Ok(store)
     }

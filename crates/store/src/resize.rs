@@ -32,7 +32,7 @@ impl Store {
             return Err(StoreError::MustCut { ino: Ino(inode.ino), size_bytes: size });
         }
         if size > inode.size() {
-            self.check_may_grow(inode)?;
+            self.namespace.check_may_grow(inode)?;
         }
         if inode.has(OBJECTS) && size == 0 {
             let unused = self.replace_objects(inode, layout, &mut objects, now)?;
@@ -60,12 +60,12 @@ impl Store {
     ) -> Result<Unused, StoreError> {
         // The record is not to say what the old ones took.
         inode.space.forget();
-        let mut numbers = self.own_namespace();
+        let mut numbers = self.namespace.own();
         check_alive(inode)?;
-        let number = self.new_number(&mut numbers, Ino(inode.ino).volume())?;
-        let new = ObjectsId { number, generation: self.generation };
+        let number = self.namespace.new_number(&mut numbers, Ino(inode.ino).volume())?;
+        let new = ObjectsId { number, generation: self.namespace.generation };
         let unused = Unused { id: objects.id, layout: layout.clone(), size: inode.size() };
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.orphan(inode, unused.id, layout);
         if inode.has(UNLINKED) {
             edit.orphan(inode, new, layout);
@@ -97,9 +97,9 @@ impl Store {
             inode.space.forget();
         }
         {
-            let _namespace = self.own_namespace();
+            let _namespace = self.namespace.own();
             check_alive(inode)?;
-            let mut edit = self.edit();
+            let mut edit = self.namespace.edit();
             let record = edit.record(inode);
             record.size = size;
             note_write(record, now);
@@ -268,7 +268,7 @@ mod tests {
         let ino = create(&store, "file");
         store.write(ino, 0, &[7; 7 * BLOCK], now()).unwrap();
         (0..2).for_each(|_| store.settle().unwrap());
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         assert!(!inode.has(DIRTY));
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let object = store.objects.targets.path(place);
@@ -286,7 +286,7 @@ mod tests {
         let ino = Ino(inode.ino);
         drop((store, inode));
         let store = Store::open(&config).unwrap();
-        assert_eq!(store.inode(ino.0).unwrap().size(), 4 * BLOCK as u64);
+        assert_eq!(store.namespace.inode(ino.0).unwrap().size(), 4 * BLOCK as u64);
     }
 
     #[test]

@@ -125,9 +125,9 @@ impl Store {
 
     /// Checksums are off: after a write they would be wrong.
     fn give_up_sums(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
-        let _namespace = self.own_namespace();
+        let _namespace = self.namespace.own();
         inode.clear(SUMS);
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.record(inode);
         let committed = edit.commit().and_then(|ReclaimList(_)| self.db.sync(true));
         committed.inspect_err(|_| {
@@ -161,7 +161,7 @@ impl Store {
     pub fn write_waits(&self, ino: Ino) -> bool {
         let rests = |inode: Arc<Inode>| inode.has(SUMS) && inode.has(OBJECTS) && !inode.has(UNSETTLED);
         !self.objects.is_volatile()
-            && self.inodes.get(ino.0).is_none_or(|inode| self.objects.protection.is_on && rests(inode))
+            && self.namespace.inodes.get(ino.0).is_none_or(|inode| self.objects.protection.is_on && rests(inode))
     }
 
     /// Brings files that were not written since the last call to stable storage, with their checksums and sizes. To be
@@ -181,7 +181,7 @@ impl Store {
     /// The same for all files that rest for as long as this takes.
     pub(crate) fn settle_what_rests(&self) -> Result<(), StoreError> {
         // What is written meanwhile comes up again and again.
-        let dirty = self.dirty_inodes().all().count();
+        let dirty = self.namespace.dirty_inodes().all().count();
         let files = dirty + self.objects.unsettled().len();
         for _ in 0..=files / FILES_MAX {
             if self.settle_those(every)? == 0 {
@@ -193,7 +193,7 @@ impl Store {
 
     fn settling(&self, owner: Owner) -> Result<Settling, StoreError> {
         match owner {
-            Owner::File(ino) => self.inode(ino).map(Settling::File),
+            Owner::File(ino) => self.namespace.inode(ino).map(Settling::File),
             Owner::Detached(place) => self.objects.detached(place).map(Settling::Detached),
         }
     }
@@ -203,7 +203,7 @@ impl Store {
         if self.objects.protection.is_on {
             waiting.clone_from(&self.objects.unsettled());
         }
-        for ino in self.dirty_inodes().all() {
+        for ino in self.namespace.dirty_inodes().all() {
             waiting.entry(Owner::File(ino)).or_default();
         }
         let mut budget = SUSPECT_BLOCKS_MAX;
@@ -215,7 +215,7 @@ impl Store {
                 Err(StoreError::Stale) => {
                     self.objects.settled(owner)?;
                     if let Owner::File(ino) = owner {
-                        self.forget_dirty(ino);
+                        self.namespace.forget_dirty(ino);
                     }
                     continue;
                 }
@@ -265,12 +265,12 @@ impl Store {
     /// Removes entry and dirty record of a file whose objects and checksums were synced, unless it was written since.
     fn end_settling(&self, inode: &Arc<Inode>) -> Result<bool, StoreError> {
         let mut objects = inode.own_data();
-        let _namespace = self.own_namespace();
+        let _namespace = self.namespace.own();
         if is_busy(inode) || inode.has(UNLINKED) {
             return Ok(false);
         }
         objects.all_synced(inode.size());
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         if inode.has(DIRTY) {
             edit.flush(inode, inode.size());
         }
@@ -492,7 +492,7 @@ mod tests {
         let mut change = store.db.change();
         change.spoil_record(inos[0].0);
         change.commit().unwrap();
-        store.inodes.remove(inos[0].0);
+        store.namespace.inodes.remove(inos[0].0);
         store.flush_dirty().unwrap_or_default();
         (0..2).for_each(|_| store.settle().unwrap());
         let left: Vec<u64> = store.db.dirty_records().unwrap().iter().map(|(ino, _)| *ino).collect();
@@ -523,7 +523,7 @@ mod tests {
         let ino = create(&store, "file");
         store.write(ino, 0, &[7; 10_000], now).unwrap();
         store.settle_all().unwrap();
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let sidecar = dir.path().join("target/objects").join(place.object.sidecar_name());
         let old = std::fs::read(&sidecar).unwrap();

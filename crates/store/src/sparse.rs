@@ -68,7 +68,7 @@ impl Store {
         if len == 0 {
             return Err(StoreError::Invalid);
         }
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.regular()?;
         let mut objects = inode.own_data();
         self.before_write(&inode, now)?;
@@ -102,7 +102,7 @@ impl Store {
     /// Where the next `what` begins, at `offset` or behind it; [`StoreError::NoDevice`] (ENXIO, as `lseek(2)` has it) if
     /// `offset` is at the end of the file or beyond, or only a hole is left of it.
     pub fn seek(&self, ino: Ino, offset: u64, what: Extent) -> Result<u64, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.regular()?.clone();
         let mut objects = inode.own_data();
         if offset >= inode.size() {

@@ -70,7 +70,7 @@ use crate::edit::ReclaimList;
 use crate::inode::{CUTTING, DIRTY, Inode, LOOSE, SET_ID, SPREAD, UNLINKED};
 use crate::object::{ObjectPlace, ObjectsId, object_size};
 use crate::resize::{check_alive, note_write};
-use crate::{Caller, FILE_SIZE_MAX, OpenHow, Opened, Store, StoreError};
+use crate::{Caller, FILE_SIZE_MAX, Namespace, OpenHow, Opened, Store, StoreError};
 use isonomia_proto::fs::{Layout, Timestamp};
 use isonomia_units::Ino;
 use std::collections::{HashMap, HashSet};
@@ -167,7 +167,7 @@ impl Store {
 
     /// What a client needs to get at the bytes of a spread file; [`StoreError::Invalid`] if it is none.
     pub fn spread_of(&self, ino: Ino) -> Result<Spread, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let objects = inode.spread()?;
         let _data = inode.share_data();
         Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts(), shortened: inode.shortened() })
@@ -175,7 +175,7 @@ impl Store {
 
     /// Whether the first cut of a spread file after the one of number `cuts` made it shorter; nothing if that is not known, as after a start.
     pub fn was_shortened_after(&self, ino: Ino, cuts: u64) -> Result<Option<bool>, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let _data = inode.share_data();
         Ok(inode.was_shortened_after(cuts))
     }
@@ -187,7 +187,7 @@ impl Store {
         if at_least > FILE_SIZE_MAX {
             return Err(StoreError::FileTooLarge);
         }
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         inode.spread()?;
         {
             let _data = inode.share_data();
@@ -214,11 +214,11 @@ impl Store {
             return Err(StoreError::CutMeanwhile);
         }
         if grows {
-            self.check_may_grow(inode)?;
+            self.namespace.check_may_grow(inode)?;
         }
         self.before_write(inode, now)?;
         if grows {
-            let _namespace = self.share_namespace();
+            let _namespace = self.namespace.share();
             check_alive(inode)?;
             if !inode.has(UNLINKED) {
                 let mut change = self.db.change();
@@ -231,23 +231,12 @@ impl Store {
         Ok(inode.size())
     }
 
-    /// [`StoreError::CutMeanwhile`] of a spread file that has to be cut before it grows. The caller owns its data.
-    pub(crate) fn check_may_grow(&self, inode: &Inode) -> Result<(), StoreError> {
-        if !inode.has(CUTTING | LOOSE) {
-            return Ok(());
-        }
-        if inode.has(LOOSE) {
-            self.loose().insert(inode.ino);
-        }
-        Err(StoreError::CutMeanwhile)
-    }
-
     /// Notes that somebody may write the objects of a spread file from now on, whatever he tells: its set-id bits go.
     pub fn note_writer(&self, ino: Ino, now: Timestamp) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         inode.spread()?;
         if inode.has(LOOSE) {
-            self.loose().insert(ino.0);
+            self.namespace.loose().insert(ino.0);
         }
         if inode.has(SET_ID) {
             let _data = inode.own_data();
@@ -258,10 +247,10 @@ impl Store {
 
     /// Notes that objects of a spread file may have bytes behind its end of which nobody will tell.
     pub fn note_loose(&self, ino: Ino) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         inode.spread()?;
         let _data = inode.own_data();
-        self.loose().insert(ino.0);
+        self.namespace.loose().insert(ino.0);
         inode.set(LOOSE);
         Ok(())
     }
@@ -270,14 +259,15 @@ impl Store {
     /// returns. One that cannot be cut stays loose, and keeps no other from being cut. Nothing begins in a closed volume: it may
     /// have been copied already. To be called within a [passage](Self::passage).
     pub fn cut_loose(&self, max: usize) -> Result<Vec<Cut>, StoreError> {
-        let closed = self.whereabouts();
+        let closed = self.namespace.whereabouts();
         let is_closed = |ino: u64| closed.as_ref().is_some_and(|known| known.closed.contains_key(&Ino(ino).volume()));
-        let loose: Vec<u64> = self.loose().iter().filter(|ino| !is_closed(**ino)).take(max).copied().collect();
+        let loose: Vec<u64> =
+            self.namespace.loose().iter().filter(|ino| !is_closed(**ino)).take(max).copied().collect();
         let mut cuts = Vec::with_capacity(loose.len());
         for ino in loose {
-            match self.cut_if_there(ino) {
+            match self.namespace.cut_if_there(ino) {
                 Ok(Some(cut)) => cuts.push(cut),
-                Ok(None) => _ = self.loose().remove(&ino),
+                Ok(None) => _ = self.namespace.loose().remove(&ino),
                 Err(error) => tracing::error!(ino, %error, "a file that has lost a writer cannot be cut"),
             }
         }
@@ -287,34 +277,18 @@ impl Store {
         Ok(cuts)
     }
 
-    fn cut_if_there(&self, ino: u64) -> Result<Option<Cut>, StoreError> {
-        let cut = || {
-            let inode = self.inode(ino)?;
-            let spread = inode.spread()?;
-            let mut objects = inode.own_data();
-            let (size_bytes, number) = (inode.size(), inode.cuts() + 1);
-            self.put_cut(&inode, &mut objects, size_bytes, number, None)?;
-            Ok(Cut { ino: Ino(ino), number, size_bytes, objects: spread })
-        };
-        match cut() {
-            Ok(cut) => Ok(Some(cut)),
-            Err(StoreError::Stale | StoreError::Invalid) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Begins to cut a spread file to `size_bytes`, which is not above its size; that stands on stable storage when this
     /// returns. It takes the place of a cut that was begun before, also of one to the same size: an object that has done that
     /// one may have been written to since.
     pub fn begin_cut(&self, ino: Ino, size_bytes: u64, now: Timestamp) -> Result<Cut, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let spread = inode.spread()?;
         let mut objects = inode.own_data();
         if size_bytes > inode.size() {
             return Err(StoreError::Invalid);
         }
         let number = inode.cuts() + 1;
-        self.put_cut(&inode, &mut objects, size_bytes, number, Some(now))?;
+        self.namespace.put_cut(&inode, &mut objects, size_bytes, number, Some(now))?;
         drop(objects);
         if !self.objects.is_volatile() {
             self.db.sync(true)?;
@@ -322,53 +296,19 @@ impl Store {
         Ok(Cut { ino, number, size_bytes, objects: spread })
     }
 
-    fn put_cut(
-        &self,
-        inode: &Arc<Inode>,
-        objects: &mut Objects,
-        size_bytes: u64,
-        number: u64,
-        now: Option<Timestamp>,
-    ) -> Result<(), StoreError> {
-        let _namespace = self.own_namespace();
-        check_alive(inode)?;
-        let before = inode.cuts();
-        let mut edit = self.edit();
-        let record = edit.record(inode);
-        (record.size, record.spread) = (size_bytes, Some(number));
-        if let Some(now) = now {
-            note_write(record, now);
-        }
-        // A file without a name does not come back after a stop.
-        if !inode.has(UNLINKED) {
-            edit.put_cut(inode, number);
-            if inode.has(DIRTY) {
-                edit.forget_dirty(inode);
-            }
-        }
-        let ReclaimList(_) = edit.commit()?;
-        inode.note_cut(before, number, size_bytes < inode.size());
-        inode.resize(objects, size_bytes);
-        self.cuts().insert(inode.ino, number);
-        self.loose().remove(&inode.ino);
-        inode.set(CUTTING);
-        inode.clear(LOOSE);
-        Ok(())
-    }
-
     /// Notes that all objects have done the cut of this `number`. `highest` is the highest number that one of them told: where
     /// that is above `number`, an older copy of the metadata was put back, no object has done anything, and the file is to
     /// be cut once more, as is told. A cut that is not the file's last changes nothing.
     pub fn finish_cut(&self, ino: Ino, number: u64, highest: u64, now: Timestamp) -> Result<Option<Cut>, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let spread = inode.spread()?;
         let mut objects = inode.own_data();
-        if self.cuts().get(&ino.0) != Some(&number) {
+        if self.namespace.cuts().get(&ino.0) != Some(&number) {
             return Ok(None);
         }
         let size_bytes = inode.size();
         if highest > number {
-            self.put_cut(&inode, &mut objects, size_bytes, highest + 1, Some(now))?;
+            self.namespace.put_cut(&inode, &mut objects, size_bytes, highest + 1, Some(now))?;
             drop(objects);
             if !self.objects.is_volatile() {
                 self.db.sync(true)?;
@@ -378,7 +318,7 @@ impl Store {
         let mut change = self.db.change();
         change.remove_cut(ino.0);
         change.commit()?;
-        self.cuts().remove(&ino.0);
+        self.namespace.cuts().remove(&ino.0);
         inode.clear(CUTTING);
         Ok(None)
     }
@@ -386,10 +326,10 @@ impl Store {
     /// Cuts that were begun and not finished, on stable storage: to be gone on with after a start, and whenever a server is
     /// back.
     pub fn cuts_to_redo(&self) -> Result<Vec<Cut>, StoreError> {
-        let begun: Vec<(u64, u64)> = self.cuts().iter().map(|(ino, number)| (*ino, *number)).collect();
+        let begun: Vec<(u64, u64)> = self.namespace.cuts().iter().map(|(ino, number)| (*ino, *number)).collect();
         let mut cuts = Vec::with_capacity(begun.len());
         for (ino, number) in begun {
-            let inode = match self.inode(ino) {
+            let inode = match self.namespace.inode(ino) {
                 Err(StoreError::Stale) => continue,
                 inode => inode?,
             };
@@ -417,7 +357,7 @@ impl Store {
         if max > 0 {
             self.db.spread_orphans(after, |(id, layout)| {
                 let is_held = |inode: &Arc<Inode>| Some(inode.refs.load(Relaxed) > 0);
-                if self.inodes.read(id.number, is_held) != Some(true) {
+                if self.namespace.inodes.read(id.number, is_held) != Some(true) {
                     found.push(SpreadObjects::new(id, Arc::new(layout)));
                 }
                 found.len() < max
@@ -439,11 +379,74 @@ impl Store {
     /// Whether objects of this number and generation are those of a spread file that is there, or open: what the servers that
     /// have them ask ([`Store::detached_objects`]). Of a file that another server has by now this one knows nothing.
     pub fn is_wanted(&self, number: u64, generation: u32) -> Result<bool, StoreError> {
-        match self.inode(number) {
+        match self.namespace.inode(number) {
             Ok(inode) => Ok(inode.has(SPREAD) && inode.generation == generation),
             Err(StoreError::Stale) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Namespace {
+    /// [`StoreError::CutMeanwhile`] of a spread file that has to be cut before it grows. The caller owns its data.
+    pub(crate) fn check_may_grow(&self, inode: &Inode) -> Result<(), StoreError> {
+        if !inode.has(CUTTING | LOOSE) {
+            return Ok(());
+        }
+        if inode.has(LOOSE) {
+            self.loose().insert(inode.ino);
+        }
+        Err(StoreError::CutMeanwhile)
+    }
+
+    fn cut_if_there(&self, ino: u64) -> Result<Option<Cut>, StoreError> {
+        let cut = || {
+            let inode = self.inode(ino)?;
+            let spread = inode.spread()?;
+            let mut objects = inode.own_data();
+            let (size_bytes, number) = (inode.size(), inode.cuts() + 1);
+            self.put_cut(&inode, &mut objects, size_bytes, number, None)?;
+            Ok(Cut { ino: Ino(ino), number, size_bytes, objects: spread })
+        };
+        match cut() {
+            Ok(cut) => Ok(Some(cut)),
+            Err(StoreError::Stale | StoreError::Invalid) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn put_cut(
+        &self,
+        inode: &Arc<Inode>,
+        objects: &mut Objects,
+        size_bytes: u64,
+        number: u64,
+        now: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let _namespace = self.own();
+        check_alive(inode)?;
+        let before = inode.cuts();
+        let mut edit = self.edit();
+        let record = edit.record(inode);
+        (record.size, record.spread) = (size_bytes, Some(number));
+        if let Some(now) = now {
+            note_write(record, now);
+        }
+        // A file without a name does not come back after a stop.
+        if !inode.has(UNLINKED) {
+            edit.put_cut(inode, number);
+            if inode.has(DIRTY) {
+                edit.forget_dirty(inode);
+            }
+        }
+        let ReclaimList(_) = edit.commit()?;
+        inode.note_cut(before, number, size_bytes < inode.size());
+        inode.resize(objects, size_bytes);
+        self.cuts().insert(inode.ino, number);
+        self.loose().remove(&inode.ino);
+        inode.set(CUTTING);
+        inode.clear(LOOSE);
+        Ok(())
     }
 
     /// The file goes, and its objects with it.

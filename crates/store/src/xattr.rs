@@ -7,7 +7,7 @@
 use crate::inode::{Inode, UNLINKED};
 use crate::permission::{MAY_READ, MAY_WRITE, STICKY};
 use crate::record::Record;
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, Namespace, Store, StoreError};
 use isonomia_proto::fs::{FileKind, Timestamp};
 use isonomia_proto::{XATTR_LIST_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_units::Ino;
@@ -45,8 +45,8 @@ impl Store {
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, StoreError> {
         check_name_len(name)?;
-        let _namespace = self.share_namespace();
-        let inode = self.resolve(caller, at.0, path, follow)?;
+        let _namespace = self.namespace.share();
+        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
         check(caller, &inode.record(), name, MAY_READ)?;
         let value = if inode.record().has_xattrs { self.db.xattr(inode.ino, name)? } else { None };
         value.map(|value| take(&value)).ok_or(StoreError::NoAttribute)
@@ -55,8 +55,8 @@ impl Store {
     /// Names of the extended attributes of the inode at `path`, in order, each with a NUL after it. Whoever finds the
     /// inode may see them.
     pub fn list_xattrs(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Vec<u8>, StoreError> {
-        let _namespace = self.share_namespace();
-        let inode = self.resolve(caller, at.0, path, follow)?;
+        let _namespace = self.namespace.share();
+        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
         let mut names = Vec::new();
         if inode.record().has_xattrs {
             self.db.xattrs(inode.ino, |name, _| {
@@ -84,10 +84,10 @@ impl Store {
         if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(StoreError::TooBig);
         }
-        let _namespace = self.own_namespace();
-        let inode = self.resolve(caller, at.0, path, follow)?;
+        let _namespace = self.namespace.own();
+        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
         check_change(caller, &inode, name)?;
-        let (exists, others) = self.xattrs_besides(&inode, name)?;
+        let (exists, others) = self.namespace.xattrs_besides(&inode, name)?;
         match how {
             XattrHow::Create | XattrHow::Neither if exists => return Err(StoreError::Exists),
             XattrHow::Replace | XattrHow::Neither if !exists => return Err(StoreError::NoAttribute),
@@ -98,7 +98,7 @@ impl Store {
             return Err(StoreError::NoSpace);
         }
         self.objects.admit()?;
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.put_xattr(&inode, name, value);
         edit.record(&inode).ctime = now;
         edit.commit().map(drop)
@@ -115,19 +115,21 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         check_name_len(name)?;
-        let _namespace = self.own_namespace();
-        let inode = self.resolve(caller, at.0, path, follow)?;
+        let _namespace = self.namespace.own();
+        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
         check_change(caller, &inode, name)?;
-        let (exists, others) = self.xattrs_besides(&inode, name)?;
+        let (exists, others) = self.namespace.xattrs_besides(&inode, name)?;
         if !exists {
             return Err(StoreError::NoAttribute);
         }
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.remove_xattr(&inode, name, others.names_len == 0);
         edit.record(&inode).ctime = now;
         edit.commit().map(drop)
     }
+}
 
+impl Namespace {
     /// Whether `inode` has the attribute `name`, and how much it has besides.
     fn xattrs_besides(&self, inode: &Inode, name: &[u8]) -> Result<(bool, Extent), StoreError> {
         let (mut exists, mut others) = (false, Extent::default());
@@ -270,7 +272,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&config(&dir)).unwrap();
         let ino = opened(&store, "a", false);
-        let has = || store.load(ino.0).unwrap().record().has_xattrs;
+        let has = || store.namespace.load(ino.0).unwrap().record().has_xattrs;
         assert!(has());
         store.set_xattr(&ROOT, ino, b"", true, b"user.b", b"", XattrHow::Either, at(3)).unwrap();
         store.remove_xattr(&ROOT, ino, b"", true, b"user.a", at(3)).unwrap();

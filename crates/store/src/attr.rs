@@ -3,7 +3,7 @@
 use crate::inode::{UNFLUSHED, UNLINKED};
 use crate::permission::{MAY_WRITE, SET_GID, after_chown};
 use crate::record::Record;
-use crate::{Caller, FILE_SIZE_MAX, Store, StoreError};
+use crate::{Caller, FILE_SIZE_MAX, Namespace, Store, StoreError};
 use isonomia_proto::fs::{Attr, FileKind, FsStat, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
 
@@ -92,17 +92,6 @@ impl Store {
         self.attr(&inode)
     }
 
-    /// Whether `caller` may do `mask` ([`crate::MAY_READ`] and so on; 0: exist) with the inode at `path`.
-    pub fn access(&self, caller: &Caller<'_>, at: Ino, path: &[u8], mask: u32) -> Result<(), StoreError> {
-        if mask & !0o7 != 0 {
-            return Err(StoreError::Invalid);
-        }
-        let _namespace = self.namespace.share();
-        let inode = self.namespace.resolve(caller, at.0, path, true)?;
-        let record = inode.record();
-        caller.check(&record, mask)
-    }
-
     /// Capacity of the targets; each file system that several share counts once.
     pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
         self.objects.targets.stat_fs()
@@ -117,6 +106,19 @@ impl Store {
     /// have it in common.
     pub fn free_bytes(&self) -> Result<Vec<u64>, StoreError> {
         self.objects.targets.free_bytes()
+    }
+}
+
+impl Namespace {
+    /// Whether `caller` may do `mask` ([`crate::MAY_READ`] and so on; 0: exist) with the inode at `path`.
+    pub fn access(&self, caller: &Caller<'_>, at: Ino, path: &[u8], mask: u32) -> Result<(), StoreError> {
+        if mask & !0o7 != 0 {
+            return Err(StoreError::Invalid);
+        }
+        let _namespace = self.share();
+        let inode = self.resolve(caller, at.0, path, true)?;
+        let record = inode.record();
+        caller.check(&record, mask)
     }
 }
 

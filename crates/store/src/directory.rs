@@ -8,7 +8,7 @@ use crate::database::{Database, Entry, EntryKey};
 use crate::inode::{Inode, UNLINKED};
 use crate::permission::MAY_READ;
 use crate::record::Body;
-use crate::{Caller, Namespace, Store, StoreError};
+use crate::{Caller, Namespace, StoreError};
 use isonomia_proto::NAME_LEN_MAX;
 use isonomia_proto::fs::{DirEntry, FileKind};
 use isonomia_units::Ino;
@@ -36,7 +36,7 @@ pub(crate) fn entry_key<'n>(names: &SipHasher13, dir: u64, name: &'n [u8]) -> En
     EntryKey { dir, cookie: (hasher.finish() >> 2).max(COOKIE_NAMES), name }
 }
 
-impl Store {
+impl Namespace {
     /// Entries of the directory `ino` after `cookie` (0: from the start), as many as fit `bytes_max` encoded bytes;
     /// none at the end. Names that exist throughout the listing are given exactly once.
     ///
@@ -49,9 +49,9 @@ impl Store {
         cookie: u64,
         bytes_max: usize,
     ) -> Result<Vec<DirEntry>, StoreError> {
-        let namespace = self.namespace.share();
-        let dir = self.namespace.load(ino.0)?;
-        self.namespace.check_root_itself(&dir)?;
+        let namespace = self.share();
+        let dir = self.load(ino.0)?;
+        self.check_root_itself(&dir)?;
         let record = dir.record().clone();
         let Body::Directory { parent, .. } = record.body else { return Err(StoreError::NotDirectory) };
         caller.check(&record, MAY_READ)?;
@@ -71,9 +71,7 @@ impl Store {
         drop(namespace);
         if page.full && page.entries.is_empty() { Err(StoreError::Invalid) } else { Ok(page.entries) }
     }
-}
 
-impl Namespace {
     /// The key of `name` in `dir`.
     pub(crate) fn entry_key<'n>(&self, dir: u64, name: &'n [u8]) -> EntryKey<'n> {
         entry_key(&self.cookies, dir, name)

@@ -47,7 +47,7 @@ struct NameChange {
     entry: Option<Entry>,
 }
 
-/// Inodes whose last name went while nobody held them: [`Store::reclaim`] them once the namespace lock is given back.
+/// Inodes whose last name went while nobody held them: [`crate::Store::reclaim`] them once the namespace lock is given back.
 #[must_use]
 pub(crate) struct ReclaimList(pub Vec<Arc<Inode>>);
 

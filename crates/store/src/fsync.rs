@@ -10,7 +10,7 @@
 use crate::content::{Content, LOST_WRITES};
 use crate::inode::SPREAD;
 use crate::object::ObjectPlace;
-use crate::{ObjectStore, Store, StoreError};
+use crate::{Namespace, ObjectStore, Store, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
 use rustix::io::Errno;
@@ -34,13 +34,6 @@ impl Store {
     /// Whether one more line of the log is to say what a device did not take: only some are, between two calls of [`Self::settle`].
     pub fn may_tell_refused(&self) -> bool {
         self.objects.protection.may_tell_refused()
-    }
-
-    /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
-    /// of it: as in Linux (`errseq_t`), he hears what nobody has heard yet.
-    pub fn lost_writes(&self, ino: Ino) -> u64 {
-        let Some(inode) = self.namespace.inodes.get(ino.0) else { return 0 };
-        inode.lost_writes() - u64::from(inode.has(LOST_WRITES) && inode.lost_writes() > 0)
     }
 
     /// As [`Self::fsync_target_after`], for somebody who hears only what nobody has heard yet.
@@ -96,6 +89,15 @@ impl Store {
         self.db.sync(data_only)?;
         inode.note_synced(records);
         Ok(())
+    }
+}
+
+impl Namespace {
+    /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
+    /// of it: as in Linux (`errseq_t`), he hears what nobody has heard yet.
+    pub fn lost_writes(&self, ino: Ino) -> u64 {
+        let Some(inode) = self.inodes.get(ino.0) else { return 0 };
+        inode.lost_writes() - u64::from(inode.has(LOST_WRITES) && inode.lost_writes() > 0)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The layouts of new files: which targets they get is chosen by [`isonomia_placement`], and files that get the same share
-//! one layout in memory. In a cluster whoever knows it may choose others ([`Store::choose_layouts`]): it is told who makes the
+//! one layout in memory. In a cluster whoever knows it may choose others ([`Namespace::choose_layouts`]): it is told who makes the
 //! file, and what its directory says in an extended attribute that new directories in it get as well.
 
 use crate::config::{DefaultLayout, TargetDir};
@@ -7,7 +7,7 @@ use crate::content::OBJECTS;
 use crate::inode::{Inode, SPREAD, UNLINKED};
 use crate::permission::MAY_WRITE;
 use crate::record::{Body, Record};
-use crate::{Caller, Namespace, Store, StoreError};
+use crate::{Caller, Namespace, StoreError};
 use isonomia_placement::{RoundRobin, Turn, stripes_from};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::hint::OpenHint;
@@ -74,12 +74,12 @@ impl Layouts {
     }
 }
 
-impl Store {
+impl Namespace {
     /// From now on new files for which `choose` gives a layout are spread ones with that. It is told the value of the attribute
     /// [`XATTR`] of their directories, and must not call the store. To be called once.
     pub fn choose_layouts(&self, choose: impl Fn(&NewFile<'_>) -> Option<Layout> + Send + Sync + 'static) {
         // Who was first stays.
-        let _ = self.namespace.layouts.choose.set(Box::new(choose));
+        let _ = self.layouts.choose.set(Box::new(choose));
     }
 
     /// Gives the empty file at `path`, which nobody has open, a layout: a spread one, or, with `None`, that of new files by
@@ -92,8 +92,8 @@ impl Store {
         follow: bool,
         layout: Option<Layout>,
     ) -> Result<bool, StoreError> {
-        let _namespace = self.namespace.own();
-        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
+        let _namespace = self.own();
+        let inode = self.resolve(caller, at.0, path, follow)?;
         let mut record = inode.current();
         caller.check(&record, MAY_WRITE)?;
         let present = inode.any_regular()?;
@@ -104,15 +104,12 @@ impl Store {
         let ino = inode.ino;
         drop(inode);
         // Its objects could have been others once, and be under way to be removed.
-        if record.objects.number != ino
-            || record.spread.is_some_and(|cuts| cuts > 0)
-            || !self.namespace.inodes.evict(ino)
-        {
+        if record.objects.number != ino || record.spread.is_some_and(|cuts| cuts > 0) || !self.inodes.evict(ino) {
             return Err(StoreError::Busy);
         }
         record.spread = layout.as_ref().map(|_| 0);
-        record.body = Body::Regular(layout.map_or_else(|| self.namespace.layouts.of_new_file(), Arc::new));
-        let mut edit = self.namespace.edit();
+        record.body = Body::Regular(layout.map_or_else(|| self.layouts.of_new_file(), Arc::new));
+        let mut edit = self.edit();
         edit.create(ino, record);
         edit.commit().map(drop)?;
         Ok(true)
@@ -120,11 +117,9 @@ impl Store {
 
     /// Whether any session has the file open, as far as is known in memory.
     pub fn is_open(&self, ino: Ino) -> bool {
-        self.namespace.inodes.read(ino.0, |inode| Some(inode.refs.load(Relaxed) > 0)) == Some(true)
+        self.inodes.read(ino.0, |inode| Some(inode.refs.load(Relaxed) > 0)) == Some(true)
     }
-}
 
-impl Namespace {
     /// What a directory says of the layouts of new files.
     pub(crate) fn striping_of(&self, dir: &Inode) -> Result<Option<Vec<u8>>, StoreError> {
         let says = self.layouts.choose.get().is_some() && dir.record().has_xattrs;

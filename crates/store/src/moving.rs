@@ -135,17 +135,6 @@ fn beyond(volume: VolumeId) -> Vec<u8> {
 }
 
 impl Store {
-    /// Counts an operation until it ends, so that [`Self::freeze`] can wait for it. To be called before it is checked where
-    /// things are.
-    pub fn passage(&self) -> Option<Passage<'_>> {
-        self.namespace.is_in_cluster().then(|| self.namespace.passages.begin())
-    }
-
-    /// Waits for what began before; false if `goes_on` says that it takes too long.
-    pub fn drain(&self, goes_on: impl Fn() -> bool) -> bool {
-        self.namespace.passages.drain(goes_on)
-    }
-
     /// Waits for what has begun in a closed volume, and brings all of it to the database, on stable storage.
     ///
     /// # Errors
@@ -272,21 +261,6 @@ impl Store {
         Ok((piece, next))
     }
 
-    /// The lowest number that this store may give to an inode in the future, without the volume.
-    pub fn next_number(&self) -> u64 {
-        self.namespace.share().reserved
-    }
-
-    /// Gives out no number below `number` from now on, also after a stop.
-    pub fn skip_numbers(&self, number: u64) -> Result<(), StoreError> {
-        let mut numbers = self.namespace.own();
-        if numbers.next < number {
-            // The next one is reserved then, durably, as ever.
-            (numbers.next, numbers.reserved) = (number, number);
-        }
-        self.namespace.new_number(&mut numbers, VolumeId::ROOT).map(drop)
-    }
-
     /// Takes in a piece of a volume that comes. One that was taken in before does no harm.
     pub fn take_piece(&self, volume: VolumeId, piece: &Piece, now: Timestamp) -> Result<(), StoreError> {
         let is_of = |ino: u64| Ino(ino).volume() == volume;
@@ -384,11 +358,6 @@ impl Store {
         self.sync()
     }
 
-    /// The record of the directory of a volume that is here.
-    pub fn volume_record(&self, volume: VolumeId) -> Result<Vec<u8>, StoreError> {
-        Ok(self.db.record(root_of(volume).0)?.ok_or(StoreError::Stale)?.encode())
-    }
-
     /// Removes all of a volume that is here, whole or in part, from stable storage.
     pub fn drop_volume(&self, volume: VolumeId) -> Result<(), StoreError> {
         let ino = root_of(volume).0;
@@ -447,6 +416,37 @@ impl Store {
 }
 
 impl Namespace {
+    /// Counts an operation until it ends, so that [`Store::freeze`] can wait for it. To be called before it is checked where
+    /// things are.
+    pub fn passage(&self) -> Option<Passage<'_>> {
+        self.is_in_cluster().then(|| self.passages.begin())
+    }
+
+    /// Waits for what began before; false if `goes_on` says that it takes too long.
+    pub fn drain(&self, goes_on: impl Fn() -> bool) -> bool {
+        self.passages.drain(goes_on)
+    }
+
+    /// The lowest number that this store may give to an inode in the future, without the volume.
+    pub fn next_number(&self) -> u64 {
+        self.share().reserved
+    }
+
+    /// Gives out no number below `number` from now on, also after a stop.
+    pub fn skip_numbers(&self, number: u64) -> Result<(), StoreError> {
+        let mut numbers = self.own();
+        if numbers.next < number {
+            // The next one is reserved then, durably, as ever.
+            (numbers.next, numbers.reserved) = (number, number);
+        }
+        self.new_number(&mut numbers, VolumeId::ROOT).map(drop)
+    }
+
+    /// The record of the directory of a volume that is here.
+    pub fn volume_record(&self, volume: VolumeId) -> Result<Vec<u8>, StoreError> {
+        Ok(self.db.record(root_of(volume).0)?.ok_or(StoreError::Stale)?.encode())
+    }
+
     /// A record that came, as it is before the bytes of the file have come.
     fn arriving(&self, ino: u64, mut record: Record) -> Record {
         if matches!(record.body, Body::Regular(_)) && record.spread.is_none() {

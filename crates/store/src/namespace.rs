@@ -309,11 +309,13 @@ impl Store {
         drop(namespace);
         self.reclaim_all(reclaimed)
     }
+}
 
+impl Namespace {
     /// The text of the symbolic link at `path`.
     pub fn readlink(&self, caller: &Caller<'_>, at: Ino, path: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let _namespace = self.namespace.share();
-        let inode = self.namespace.resolve(caller, at.0, path, false)?;
+        let _namespace = self.share();
+        let inode = self.resolve(caller, at.0, path, false)?;
         match &inode.record().body {
             Body::Symlink(text) => Ok(text.to_vec()),
             _ => Err(StoreError::Invalid),
@@ -326,19 +328,17 @@ impl Store {
     /// This waits for nothing: neither for the database nor for whoever changes names. Of a directory that is being moved it may say the old
     /// path, the new one, or the upper part of one below the lower part of the other.
     pub fn path_in_memory(&self, ino: Ino) -> Option<Vec<u8>> {
-        let inode = self.namespace.inodes.get(ino.0)?;
-        let dir = if inode.record().is_dir() { inode } else { self.namespace.inodes.get(inode.found_in()?)? };
-        path_to(dir, |up| self.namespace.inodes.get(up).ok_or(StoreError::Stale)).ok()
+        let inode = self.inodes.get(ino.0)?;
+        let dir = if inode.record().is_dir() { inode } else { self.inodes.get(inode.found_in()?)? };
+        path_to(dir, |up| self.inodes.get(up).ok_or(StoreError::Stale)).ok()
     }
 
     /// The path of a directory from the root, beginning with a slash.
     pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>, StoreError> {
-        let _namespace = self.namespace.share();
-        path_to(self.namespace.load(ino.0)?, |up| self.namespace.load(up))
+        let _namespace = self.share();
+        path_to(self.load(ino.0)?, |up| self.load(up))
     }
-}
 
-impl Namespace {
     /// The entry at a place; `None` also for `.`, `..` and the start, which have none.
     pub(crate) fn entry_at(&self, place: &Place) -> Result<Option<Entry>, StoreError> {
         match &place.last {

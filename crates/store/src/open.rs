@@ -172,12 +172,6 @@ impl Store {
         Ok(inode)
     }
 
-    /// Takes one more reference to an inode that is open already.
-    pub fn acquire(&self, ino: Ino) -> Result<(), StoreError> {
-        let _namespace = self.namespace.share();
-        take_reference(&*self.namespace.load(ino.0)?)
-    }
-
     /// Gives back a reference. With the last one, the times of a written file go to the database, and a file without
     /// a name goes for good.
     pub fn release(&self, ino: Ino) -> Result<(), StoreError> {
@@ -196,15 +190,23 @@ impl Store {
             Ok(())
         }
     }
+}
+
+impl Namespace {
+    /// Takes one more reference to an inode that is open already.
+    pub fn acquire(&self, ino: Ino) -> Result<(), StoreError> {
+        let _namespace = self.share();
+        take_reference(&*self.load(ino.0)?)
+    }
 
     /// Checks that `capability` came from this store, and is not of another inode that had the same number: there is
     /// one where older metadata were put back. An inode that is gone is not noticed here.
     pub fn verify(&self, capability: &Capability) -> Result<(), StoreError> {
-        self.namespace.signer.verify(capability)?;
+        self.signer.verify(capability)?;
         // Mostly it is in memory, and its generation is all there is to look at.
-        let generation = match self.namespace.inodes.read(capability.ino, |inode| Some(inode.generation)) {
+        let generation = match self.inodes.read(capability.ino, |inode| Some(inode.generation)) {
             Some(generation) => generation,
-            None => match self.namespace.inode(capability.ino) {
+            None => match self.inode(capability.ino) {
                 Ok(inode) => inode.generation,
                 Err(StoreError::Stale) => return Ok(()),
                 Err(e) => return Err(e),
@@ -221,13 +223,13 @@ impl Store {
 
     /// A capability without access of user `holder` for the inode `ino`: he came there.
     pub fn prove(&self, ino: Ino, holder: u32) -> Result<Capability, StoreError> {
-        let inode = self.namespace.inode(ino.0)?;
-        Ok(self.namespace.signer.sign(inode.ino, inode.generation, 0, holder))
+        let inode = self.inode(ino.0)?;
+        Ok(self.signer.sign(inode.ino, inode.generation, 0, holder))
     }
 
     /// The capability, which was verified, made out to user `holder`.
     pub fn delegate(&self, capability: &Capability, holder: u32) -> Capability {
-        self.namespace.signer.sign(capability.ino, capability.generation, capability.access, holder)
+        self.signer.sign(capability.ino, capability.generation, capability.access, holder)
     }
 
     /// Checks that `capability` came from this store and from an open that allows something: not of `O_PATH`.
@@ -238,25 +240,23 @@ impl Store {
 
     /// The size of a regular file in bytes.
     pub fn size(&self, ino: Ino) -> Result<u64, StoreError> {
-        let inode = self.namespace.inode(ino.0)?;
+        let inode = self.inode(ino.0)?;
         inode.any_regular()?;
         Ok(inode.size())
     }
 
     /// The size of a regular file whose inode is in memory, as those of open files mostly are. Waits for nothing.
     pub fn size_in_memory(&self, ino: Ino) -> Option<u64> {
-        let inode = self.namespace.inodes.get(ino.0)?;
+        let inode = self.inodes.get(ino.0)?;
         inode.any_regular().ok()?;
         Some(inode.size())
     }
 
     /// The layout of a regular file.
     pub fn layout(&self, ino: Ino) -> Result<Arc<Layout>, StoreError> {
-        self.namespace.inode(ino.0)?.any_regular().cloned()
+        self.inode(ino.0)?.any_regular().cloned()
     }
-}
 
-impl Namespace {
     fn find(&self, caller: &Caller<'_>, at: Ino, path: &[u8], how: &OpenHow) -> Result<(Arc<Inode>, bool), StoreError> {
         let _namespace = self.share();
         let inode = match self.root_to_read(at.0, path)? {

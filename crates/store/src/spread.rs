@@ -165,21 +165,6 @@ impl Store {
         self.open_with(caller, at, path, how, Some(layout), now)
     }
 
-    /// What a client needs to get at the bytes of a spread file; [`StoreError::Invalid`] if it is none.
-    pub fn spread_of(&self, ino: Ino) -> Result<Spread, StoreError> {
-        let inode = self.namespace.inode(ino.0)?;
-        let objects = inode.spread()?;
-        let _data = inode.share_data();
-        Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts(), shortened: inode.shortened() })
-    }
-
-    /// Whether the first cut of a spread file after the one of number `cuts` made it shorter; nothing if that is not known, as after a start.
-    pub fn was_shortened_after(&self, ino: Ino, cuts: u64) -> Result<Option<bool>, StoreError> {
-        let inode = self.namespace.inode(ino.0)?;
-        let _data = inode.share_data();
-        Ok(inode.was_shortened_after(cuts))
-    }
-
     /// Takes the word of a writer that the file reaches to `at_least` and was written to `now`; tells its size. `cuts` is the
     /// number of the last cut that the objects had when they were written. [`StoreError::CutMeanwhile`] if that is an older
     /// cut than the file's, or if the file is being cut and would have to grow.
@@ -242,16 +227,6 @@ impl Store {
             let _data = inode.own_data();
             self.before_write(&inode, now)?;
         }
-        Ok(())
-    }
-
-    /// Notes that objects of a spread file may have bytes behind its end of which nobody will tell.
-    pub fn note_loose(&self, ino: Ino) -> Result<(), StoreError> {
-        let inode = self.namespace.inode(ino.0)?;
-        inode.spread()?;
-        let _data = inode.own_data();
-        self.namespace.loose().insert(ino.0);
-        inode.set(LOOSE);
         Ok(())
     }
 
@@ -368,6 +343,33 @@ impl Store {
         }
         Ok(found)
     }
+}
+
+impl Namespace {
+    /// What a client needs to get at the bytes of a spread file; [`StoreError::Invalid`] if it is none.
+    pub fn spread_of(&self, ino: Ino) -> Result<Spread, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let objects = inode.spread()?;
+        let _data = inode.share_data();
+        Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts(), shortened: inode.shortened() })
+    }
+
+    /// Whether the first cut of a spread file after the one of number `cuts` made it shorter; nothing if that is not known, as after a start.
+    pub fn was_shortened_after(&self, ino: Ino, cuts: u64) -> Result<Option<bool>, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let _data = inode.share_data();
+        Ok(inode.was_shortened_after(cuts))
+    }
+
+    /// Notes that objects of a spread file may have bytes behind its end of which nobody will tell.
+    pub fn note_loose(&self, ino: Ino) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        inode.spread()?;
+        let _data = inode.own_data();
+        self.loose().insert(ino.0);
+        inode.set(LOOSE);
+        Ok(())
+    }
 
     /// Forgets the objects of this number and generation, which every server has removed.
     pub fn objects_removed(&self, (number, generation): (u64, u32)) -> Result<(), StoreError> {
@@ -379,15 +381,13 @@ impl Store {
     /// Whether objects of this number and generation are those of a spread file that is there, or open: what the servers that
     /// have them ask ([`Store::detached_objects`]). Of a file that another server has by now this one knows nothing.
     pub fn is_wanted(&self, number: u64, generation: u32) -> Result<bool, StoreError> {
-        match self.namespace.inode(number) {
+        match self.inode(number) {
             Ok(inode) => Ok(inode.has(SPREAD) && inode.generation == generation),
             Err(StoreError::Stale) => Ok(false),
             Err(error) => Err(error),
         }
     }
-}
 
-impl Namespace {
     /// [`StoreError::CutMeanwhile`] of a spread file that has to be cut before it grows. The caller owns its data.
     pub(crate) fn check_may_grow(&self, inode: &Inode) -> Result<(), StoreError> {
         if !inode.has(CUTTING | LOOSE) {

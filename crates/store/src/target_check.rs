@@ -1,14 +1,14 @@
 //! Whether a request for data was sent to the target where the data lie: clients know a file's layout, and say so.
 
-use crate::{Namespace, Store, StoreError};
+use crate::{Namespace, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
 
-impl Store {
+impl Namespace {
     /// Checks that all of `len` bytes at `offset` lie on `target`. [`StoreError::Stale`] if not: whoever says so has the
     /// layout of another file.
     pub fn check_target(&self, ino: Ino, target: TargetId, offset: u64, len: u64) -> Result<(), StoreError> {
-        self.namespace.check_layout(ino, |layout| {
+        self.check_layout(ino, |layout| {
             let (place, run) = layout.locate(offset);
             place == target && len <= run
         })
@@ -16,16 +16,14 @@ impl Store {
 
     /// Checks that the whole file lies on `target`.
     pub fn check_only_target(&self, ino: Ino, target: TargetId) -> Result<(), StoreError> {
-        self.namespace.check_layout(ino, |layout| layout.targets == [target])
+        self.check_layout(ino, |layout| layout.targets == [target])
     }
 
     /// Checks that a part of the file may lie on `target`.
     pub fn check_some_target(&self, ino: Ino, target: TargetId) -> Result<(), StoreError> {
-        self.namespace.check_layout(ino, |layout| layout.targets.contains(&target))
+        self.check_layout(ino, |layout| layout.targets.contains(&target))
     }
-}
 
-impl Namespace {
     fn check_layout(&self, ino: Ino, is_right: impl FnOnce(&Layout) -> bool) -> Result<(), StoreError> {
         if is_right(self.inode(ino.0)?.regular()?) { Ok(()) } else { Err(StoreError::Stale) }
     }

@@ -70,42 +70,6 @@ impl Whereabouts {
 }
 
 impl Store {
-    /// Makes the store a part of a file system of several servers, or tells it where things are now.
-    pub fn set_whereabouts(&self, whereabouts: Arc<Whereabouts>) {
-        let known = self.namespace.whereabouts.get_or_init(RwLock::default);
-        *known.write().unwrap_or_else(PoisonError::into_inner) = whereabouts;
-        self.namespace.found_here.forget();
-    }
-
-    /// What the server keeps of its cluster: keys and values of which the store knows nothing.
-    pub fn cluster_records(&self) -> Result<Vec<ClusterRecord>, StoreError> {
-        self.db.cluster_records()
-    }
-
-    /// Puts these changes of what is kept of the cluster on stable storage, all or none; without a value a record goes.
-    pub fn keep_cluster_records<'r>(
-        &self,
-        changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
-    ) -> Result<(), StoreError> {
-        self.change_cluster_records(changes)?;
-        self.db.sync(true)
-    }
-
-    /// Makes these changes of what is kept of the cluster, all or none. A power cut may undo them until the next sync.
-    pub fn change_cluster_records<'r>(
-        &self,
-        changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
-    ) -> Result<(), StoreError> {
-        let mut change = self.db.change();
-        for (key, value) in changes {
-            match value {
-                Some(value) => change.put_cluster_record(key, value),
-                None => change.remove_cluster_record(key),
-            }
-        }
-        change.commit()
-    }
-
     /// Says that a directory in the root is to be made by all servers together, after the checks of `mkdir`.
     pub(crate) fn check_new_volume(
         &self,
@@ -128,12 +92,6 @@ impl Store {
             return Err(StoreError::Exists);
         }
         Err(StoreError::OfVolume(VolumeChange::Make { name: name.into(), mode, uid, gid }))
-    }
-
-    /// Says that a name, which [`VolumeChange`] told of, is not about to be given to a volume any more: it has been, or will
-    /// not be.
-    pub fn forget_new_name(&self, name: &[u8]) {
-        self.namespace.names_in_the_making().remove(name);
     }
 
     /// Makes the directory of a volume here, and gives its attributes. One that is there already stays as it is.
@@ -192,18 +150,62 @@ impl Store {
         drop(namespace);
         self.reclaim_all(reclaimed)
     }
+}
+
+impl Namespace {
+    /// Makes the store a part of a file system of several servers, or tells it where things are now.
+    pub fn set_whereabouts(&self, whereabouts: Arc<Whereabouts>) {
+        let known = self.whereabouts.get_or_init(RwLock::default);
+        *known.write().unwrap_or_else(PoisonError::into_inner) = whereabouts;
+        self.found_here.forget();
+    }
+
+    /// What the server keeps of its cluster: keys and values of which the store knows nothing.
+    pub fn cluster_records(&self) -> Result<Vec<ClusterRecord>, StoreError> {
+        self.db.cluster_records()
+    }
+
+    /// Puts these changes of what is kept of the cluster on stable storage, all or none; without a value a record goes.
+    pub fn keep_cluster_records<'r>(
+        &self,
+        changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Result<(), StoreError> {
+        self.change_cluster_records(changes)?;
+        self.db.sync(true)
+    }
+
+    /// Makes these changes of what is kept of the cluster, all or none. A power cut may undo them until the next sync.
+    pub fn change_cluster_records<'r>(
+        &self,
+        changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Result<(), StoreError> {
+        let mut change = self.db.change();
+        for (key, value) in changes {
+            match value {
+                Some(value) => change.put_cluster_record(key, value),
+                None => change.remove_cluster_record(key),
+            }
+        }
+        change.commit()
+    }
+
+    /// Says that a name, which [`VolumeChange`] told of, is not about to be given to a volume any more: it has been, or will
+    /// not be.
+    pub fn forget_new_name(&self, name: &[u8]) {
+        self.names_in_the_making().remove(name);
+    }
 
     /// Gives the directory of a volume that is here another name.
     pub fn rename_volume(&self, volume: VolumeId, name: &[u8], now: Timestamp) -> Result<(), StoreError> {
-        let _namespace = self.namespace.own();
-        let (root, inode) = (self.namespace.load(Ino::ROOT.0)?, self.namespace.load(root_of(volume).0)?);
+        let _namespace = self.own();
+        let (root, inode) = (self.load(Ino::ROOT.0)?, self.load(root_of(volume).0)?);
         let Body::Directory { name: before, .. } = inode.record().body.clone() else {
             return Err(StoreError::NotDirectory);
         };
         if before[..] == *name {
             return Ok(());
         }
-        let mut edit = self.namespace.edit();
+        let mut edit = self.edit();
         edit.leave(&root, &before);
         edit.enter(&root, name, inode.ino, FileKind::Directory);
         let record = edit.record(&inode);
@@ -216,8 +218,8 @@ impl Store {
 
     /// Has the root directory name exactly these volumes, besides what is in no volume and volumes that are here.
     pub fn set_volume_names(&self, names: &HashMap<Box<[u8]>, VolumeId>, now: Timestamp) -> Result<(), StoreError> {
-        let _namespace = self.namespace.own();
-        let root = self.namespace.load(Ino::ROOT.0)?;
+        let _namespace = self.own();
+        let root = self.load(Ino::ROOT.0)?;
         let mut there: HashMap<Box<[u8]>, Entry> = HashMap::new();
         self.db.entries(root.ino, 0, |key, entry| {
             if Ino(entry.ino).volume() != VolumeId::ROOT {
@@ -225,11 +227,11 @@ impl Store {
             }
             true
         })?;
-        let mut edit = self.namespace.edit();
+        let mut edit = self.edit();
         let mut has_changed = false;
         for (name, entry) in &there {
             let is_wanted = names.get(name).is_some_and(|volume| root_of(*volume).0 == entry.ino);
-            if !is_wanted && !self.namespace.loads(Ino(entry.ino))? {
+            if !is_wanted && !self.loads(Ino(entry.ino))? {
                 edit.leave(&root, name);
                 edit.record(&root).nlink -= 1;
                 has_changed = true;
@@ -237,7 +239,7 @@ impl Store {
         }
         for (name, volume) in names {
             let ino = root_of(*volume).0;
-            if there.get(name).is_none_or(|entry| entry.ino != ino) && !self.namespace.loads(Ino(ino))? {
+            if there.get(name).is_none_or(|entry| entry.ino != ino) && !self.loads(Ino(ino))? {
                 edit.enter(&root, name, ino, FileKind::Directory);
                 edit.record(&root).nlink += 1;
                 has_changed = true;
@@ -249,9 +251,7 @@ impl Store {
         }
         Ok(())
     }
-}
 
-impl Namespace {
     /// Whether there are other servers, or may be.
     pub(crate) fn is_in_cluster(&self) -> bool {
         self.whereabouts.get().is_some()

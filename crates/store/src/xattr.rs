@@ -34,39 +34,6 @@ pub enum XattrHow {
 }
 
 impl Store {
-    /// Gives the value of the extended attribute `name` of the inode at `path` to `take`.
-    pub fn get_xattr<T>(
-        &self,
-        caller: &Caller<'_>,
-        at: Ino,
-        path: &[u8],
-        follow: bool,
-        name: &[u8],
-        take: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T, StoreError> {
-        check_name_len(name)?;
-        let _namespace = self.namespace.share();
-        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
-        check(caller, &inode.record(), name, MAY_READ)?;
-        let value = if inode.record().has_xattrs { self.db.xattr(inode.ino, name)? } else { None };
-        value.map(|value| take(&value)).ok_or(StoreError::NoAttribute)
-    }
-
-    /// Names of the extended attributes of the inode at `path`, in order, each with a NUL after it. Whoever finds the
-    /// inode may see them.
-    pub fn list_xattrs(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Vec<u8>, StoreError> {
-        let _namespace = self.namespace.share();
-        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
-        let mut names = Vec::new();
-        if inode.record().has_xattrs {
-            self.db.xattrs(inode.ino, |name, _| {
-                names.extend_from_slice(name);
-                names.push(0);
-            })?;
-        }
-        Ok(names)
-    }
-
     /// Sets the extended attribute `name` of the inode at `path`.
     #[expect(clippy::too_many_arguments, reason = "as in setxattr(2), for a caller and at a time")]
     pub fn set_xattr(
@@ -103,6 +70,41 @@ impl Store {
         edit.record(&inode).ctime = now;
         edit.commit().map(drop)
     }
+}
+
+impl Namespace {
+    /// Gives the value of the extended attribute `name` of the inode at `path` to `take`.
+    pub fn get_xattr<T>(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        follow: bool,
+        name: &[u8],
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, StoreError> {
+        check_name_len(name)?;
+        let _namespace = self.share();
+        let inode = self.resolve(caller, at.0, path, follow)?;
+        check(caller, &inode.record(), name, MAY_READ)?;
+        let value = if inode.record().has_xattrs { self.db.xattr(inode.ino, name)? } else { None };
+        value.map(|value| take(&value)).ok_or(StoreError::NoAttribute)
+    }
+
+    /// Names of the extended attributes of the inode at `path`, in order, each with a NUL after it. Whoever finds the
+    /// inode may see them.
+    pub fn list_xattrs(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Vec<u8>, StoreError> {
+        let _namespace = self.share();
+        let inode = self.resolve(caller, at.0, path, follow)?;
+        let mut names = Vec::new();
+        if inode.record().has_xattrs {
+            self.db.xattrs(inode.ino, |name, _| {
+                names.extend_from_slice(name);
+                names.push(0);
+            })?;
+        }
+        Ok(names)
+    }
 
     /// Removes the extended attribute `name` of the inode at `path`.
     pub fn remove_xattr(
@@ -115,21 +117,19 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         check_name_len(name)?;
-        let _namespace = self.namespace.own();
-        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
+        let _namespace = self.own();
+        let inode = self.resolve(caller, at.0, path, follow)?;
         check_change(caller, &inode, name)?;
-        let (exists, others) = self.namespace.xattrs_besides(&inode, name)?;
+        let (exists, others) = self.xattrs_besides(&inode, name)?;
         if !exists {
             return Err(StoreError::NoAttribute);
         }
-        let mut edit = self.namespace.edit();
+        let mut edit = self.edit();
         edit.remove_xattr(&inode, name, others.names_len == 0);
         edit.record(&inode).ctime = now;
         edit.commit().map(drop)
     }
-}
 
-impl Namespace {
     /// Whether `inode` has the attribute `name`, and how much it has besides.
     fn xattrs_besides(&self, inode: &Inode, name: &[u8]) -> Result<(bool, Extent), StoreError> {
         let (mut exists, mut others) = (false, Extent::default());

@@ -64,7 +64,7 @@ use crate::blocks::BlockFault;
 use crate::checksum::BLOCK_BYTES;
 use crate::content::{Content, Loaded, OBJECTS, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
 use crate::data::{Cached, ReadFault, check_end};
-use crate::database::Change;
+use crate::database::ObjectChange;
 use crate::object::{ObjectPlace, ObjectsId};
 use crate::record::BLOCKS_UNKNOWN;
 use crate::{FILE_SIZE_MAX, ObjectStore, StoreError};
@@ -164,7 +164,7 @@ impl Detached {
     }
 
     /// Has `change` say of the object what is true now.
-    pub fn put_into(&self, change: &mut Change<'_>) {
+    pub fn put_into(&self, change: &mut ObjectChange<'_>) {
         let record = self.record();
         if record == DetachedRecord::default() {
             change.remove_detached(self.place);

@@ -172,7 +172,7 @@ pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 use cache::Cache;
 use capability::CapabilitySigner;
 use content::{Owner, SUSPECT, UNSETTLED};
-use database::Database;
+use database::{Database, ObjectTables};
 use detached::Detached;
 use directory::CachedEntry;
 use dirty_inodes::DirtyInodes;
@@ -247,10 +247,9 @@ pub struct Namespace {
 
 /// All objects of a server, of files and detached ones: reading, writing, cutting and removing them, with their checksums.
 ///
-/// It is given `content`, and the database for the tables that are about objects. It knows no name, permission, or record of an
-/// inode; what of it needs none of these is an `impl` of this, in whatever module.
+/// It is given `content`, and of the database the tables that are about objects. It knows no name, permission, or record of an inode.
 pub struct ObjectStore {
-    db: Arc<Database>,
+    db: ObjectTables,
     targets: Targets,
     syncs: ObjectSyncs,
     emergency_space: Arc<EmergencySpace>,

@@ -37,7 +37,7 @@ pub(crate) mod leftovers;
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
 use crate::content::Owner;
-use crate::database::{self, Database, DirtyRecord, Stop};
+use crate::database::{self, Database, DirtyRecord, ObjectTables, Stop};
 use crate::detached::Detached;
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
@@ -116,7 +116,7 @@ impl Store {
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
         let db = Arc::new(db);
         let objects = ObjectStore {
-            db: db.clone(),
+            db: ObjectTables::of(db.clone()),
             removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
             syncs: ObjectSyncs::default(),

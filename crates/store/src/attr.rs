@@ -3,7 +3,7 @@
 use crate::inode::{UNFLUSHED, UNLINKED};
 use crate::permission::{MAY_WRITE, SET_GID, after_chown};
 use crate::record::Record;
-use crate::{Caller, FILE_SIZE_MAX, Store, StoreError};
+use crate::{Caller, FILE_SIZE_MAX, Namespace, Store, StoreError};
 use isonomia_proto::fs::{Attr, FileKind, FsStat, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
 
@@ -37,15 +37,15 @@ impl Store {
     /// The attributes of the inode at `path`.
     pub fn get_attr(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Attr, StoreError> {
         if path.is_empty() {
-            let inode = self.inode(at.0)?;
-            self.check_root_itself(&inode)?;
+            let inode = self.namespace.inode(at.0)?;
+            self.namespace.check_root_itself(&inode)?;
             return self.attr(&inode);
         }
         let inode = {
-            let _namespace = self.share_namespace();
-            match self.root_to_read(at.0, path)? {
+            let _namespace = self.namespace.share();
+            match self.namespace.root_to_read(at.0, path)? {
                 Some(root) => root,
-                None => self.resolve(caller, at.0, path, follow)?,
+                None => self.namespace.resolve(caller, at.0, path, follow)?,
             }
         };
         self.attr(&inode)
@@ -62,8 +62,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<Attr, StoreError> {
         let inode = {
-            let _namespace = self.share_namespace();
-            self.resolve(caller, at.0, path, follow)?
+            let _namespace = self.namespace.share();
+            self.namespace.resolve(caller, at.0, path, follow)?
         };
         if let Some(size) = change.size {
             {
@@ -76,8 +76,8 @@ impl Store {
         if *change != (SetAttr { size: change.size, ..SetAttr::default() }) {
             // Recovery is to take the time that is set, not that of the host: with no write under way the dirty record can say so.
             let objects = change.mtime.and(inode.layout.as_ref()).map(|_| inode.own_data());
-            let _namespace = self.own_namespace();
-            let mut edit = self.edit();
+            let _namespace = self.namespace.own();
+            let mut edit = self.namespace.edit();
             let record = edit.record(&inode);
             check_change(caller, record, change)?;
             apply(caller, record, change, now);
@@ -92,31 +92,33 @@ impl Store {
         self.attr(&inode)
     }
 
-    /// Whether `caller` may do `mask` ([`crate::MAY_READ`] and so on; 0: exist) with the inode at `path`.
-    pub fn access(&self, caller: &Caller<'_>, at: Ino, path: &[u8], mask: u32) -> Result<(), StoreError> {
-        if mask & !0o7 != 0 {
-            return Err(StoreError::Invalid);
-        }
-        let _namespace = self.share_namespace();
-        let inode = self.resolve(caller, at.0, path, true)?;
-        let record = inode.record();
-        caller.check(&record, mask)
-    }
-
     /// Capacity of the targets; each file system that several share counts once.
     pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
-        self.targets.stat_fs()
+        self.objects.targets.stat_fs()
     }
 
     /// Whether there is no room but what is kept for changes of the metadata, as far as is known: what can be done without is not to take of that.
     pub fn is_full(&self) -> bool {
-        self.emergency_space.is_spent()
+        self.objects.emergency_space.is_spent()
     }
 
     /// What each target has left for ordinary users, in bytes and in the order of the configuration. Targets on one file system
     /// have it in common.
     pub fn free_bytes(&self) -> Result<Vec<u64>, StoreError> {
-        self.targets.free_bytes()
+        self.objects.targets.free_bytes()
+    }
+}
+
+impl Namespace {
+    /// Whether `caller` may do `mask` ([`crate::MAY_READ`] and so on; 0: exist) with the inode at `path`.
+    pub fn access(&self, caller: &Caller<'_>, at: Ino, path: &[u8], mask: u32) -> Result<(), StoreError> {
+        if mask & !0o7 != 0 {
+            return Err(StoreError::Invalid);
+        }
+        let _namespace = self.share();
+        let inode = self.resolve(caller, at.0, path, true)?;
+        let record = inode.record();
+        caller.check(&record, mask)
     }
 }
 

@@ -226,7 +226,7 @@ impl Content {
         self.sums.get().is_some_and(|sums| sums.iter().any(Sums::is_dirty))
     }
 
-    /// Part of [`Store::note_lost_writes`](crate::Store::note_lost_writes), which all others call.
+    /// Part of [`ObjectStore::note_lost_writes`](crate::ObjectStore::note_lost_writes), which all others call.
     pub fn count_lost_writes(&self) {
         self.lost_writes.fetch_add(1, AcqRel);
         self.set(LOST_WRITES);

@@ -16,7 +16,7 @@ use crate::permission::after_write;
 use crate::removal::Unused;
 use crate::resize::check_alive;
 use crate::spread::Reserved;
-use crate::{FILE_SIZE_MAX, Store, StoreError};
+use crate::{FILE_SIZE_MAX, ObjectStore, Store, StoreError};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::Ino;
@@ -53,28 +53,28 @@ impl Store {
     /// Reads at `offset` into `sink`; returns how many bytes there were, fewer than asked for at the end of the file
     /// only. Holes are zeros.
     pub fn read<'b>(&self, ino: Ino, offset: u64, sink: impl Into<Sink<'b>>) -> Result<usize, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.regular()?;
         let sink = sink.into();
         let objects = self.share_objects(&inode, layout, offset, sink.len() as u64, None)?;
-        let read = self.read_objects(&inode.content, layout, &objects, offset, sink, true);
-        let read = read.map_err(|fault| self.read_error(&inode.content, layout, &objects, fault));
+        let read = self.objects.read_objects(&inode.content, layout, &objects, offset, sink, true);
+        let read = read.map_err(|fault| self.objects.read_error(&inode.content, layout, &objects, fault));
         drop(objects);
-        self.trim_sums();
+        self.objects.trim_sums();
         read
     }
 
     /// As [`Self::read`], if nothing has to be waited for: see [`Cached`].
     pub fn read_cached<'b>(&self, ino: Ino, offset: u64, sink: impl Into<Sink<'b>>) -> Result<Cached, StoreError> {
         // Looking for it would take the database, which may be on a device that hangs.
-        let Some(inode) = self.inodes.get(ino.0) else { return Ok(Cached::WouldWait) };
+        let Some(inode) = self.namespace.inodes.get(ino.0) else { return Ok(Cached::WouldWait) };
         let layout = inode.regular()?;
         let sink = sink.into();
         let Ok(objects) = inode.data.try_read() else { return Ok(Cached::WouldWait) };
         if !range_is_open(layout, &objects, offset, sink.len() as u64) {
             return Ok(Cached::WouldWait);
         }
-        match self.read_objects(&inode.content, layout, &objects, offset, sink, false) {
+        match self.objects.read_objects(&inode.content, layout, &objects, offset, sink, false) {
             Ok(len) => Ok(Cached::Read(len)),
             Err(ReadFault::Block(_, BlockFault::Host(Errno::OPNOTSUPP))) => Ok(Cached::Unknown),
             // Whoever may wait finds out what is wrong, and says so.
@@ -82,6 +82,272 @@ impl Store {
         }
     }
 
+    /// Writes `source` at `offset`; returns how many bytes were written, fewer than given only when the storage failed
+    /// after the first ones.
+    pub fn write<'b>(
+        &self,
+        ino: Ino,
+        offset: u64,
+        source: impl Into<Source<'b>>,
+        now: Timestamp,
+    ) -> Result<usize, StoreError> {
+        self.write_up_to(ino, offset, source.into(), now, |_| u64::MAX)
+    }
+
+    /// As [`Self::write`], but nothing behind the end that the file has then: it does not grow.
+    pub fn write_within<'b>(
+        &self,
+        ino: Ino,
+        offset: u64,
+        source: impl Into<Source<'b>>,
+        now: Timestamp,
+    ) -> Result<usize, StoreError> {
+        self.write_up_to(ino, offset, source.into(), now, |inode| inode.size())
+    }
+
+    /// Writes the part of `source` that lies before `end`, which is asked under the lock that keeps the file from being cut.
+    fn write_up_to(
+        &self,
+        ino: Ino,
+        offset: u64,
+        source: Source<'_>,
+        now: Timestamp,
+        end: impl Fn(&Inode) -> u64,
+    ) -> Result<usize, StoreError> {
+        let inode = self.namespace.inode(ino.0)?;
+        let layout = inode.regular()?;
+        check_end(offset, source.len() as u64)?;
+        if source.is_empty() {
+            return Ok(0);
+        }
+        let objects = self.share_objects(&inode, layout, offset, source.len() as u64, Some(now))?;
+        let len = end(&inode).saturating_sub(offset).min(source.len() as u64) as usize;
+        if len == 0 {
+            return Ok(0);
+        }
+        self.before_write(&inode, now)?;
+        let written = self.objects.write_objects(&inode.content, layout, &objects, offset, source.part(0..len))?;
+        inode.touch(now);
+        drop(objects);
+        self.objects.trim_sums();
+        Ok(written)
+    }
+
+    /// Writes `source` at the end of the file, alone: returns where, and how many bytes.
+    pub fn append<'b>(
+        &self,
+        ino: Ino,
+        source: impl Into<Source<'b>>,
+        now: Timestamp,
+    ) -> Result<(u64, usize), StoreError> {
+        let source = source.into();
+        let inode = self.namespace.inode(ino.0)?;
+        let layout = inode.regular()?;
+        let mut objects = inode.own_data();
+        let offset = inode.size();
+        check_end(offset, source.len() as u64)?;
+        if source.is_empty() {
+            return Ok((offset, 0));
+        }
+        self.before_write(&inode, now)?;
+        self.open_range(&inode, layout, &mut objects, offset, source.len() as u64, Some(now))?;
+        let written = self.objects.write_objects(&inode.content, layout, &objects, offset, source)?;
+        inode.touch(now);
+        drop(objects);
+        self.objects.trim_sums();
+        Ok((offset, written))
+    }
+
+    /// Moves the end of the file by `len` bytes for a writer that will fill them; tells where they begin. They
+    /// are zeros until then. After an unclean stop reserved bytes at the end that were never written are gone, but for those of
+    /// a spread file. [`StoreError::CutMeanwhile`] while that is being cut.
+    pub fn reserve_append(&self, ino: Ino, len: u64, now: Timestamp) -> Result<Reserved, StoreError> {
+        let inode = self.namespace.inode(ino.0)?;
+        let layout = inode.any_regular()?;
+        let mut objects = inode.own_data();
+        if inode.has(SPREAD) {
+            return self.reserve_told(&inode, len, now);
+        }
+        let offset = inode.size();
+        let end = check_end(offset, len)?;
+        self.before_write(&inode, now)?;
+        self.check_objects(&inode, layout, &mut objects)?;
+        inode.grow(end);
+        inode.touch(now);
+        Ok(Reserved { offset, cuts: 0 })
+    }
+
+    /// Cuts or extends the file on the strength of a capability that was verified.
+    pub fn set_size(&self, ino: Ino, size: u64, now: Timestamp) -> Result<Attr, StoreError> {
+        if size > FILE_SIZE_MAX {
+            return Err(StoreError::Invalid);
+        }
+        let inode = self.namespace.inode(ino.0)?;
+        self.set_inode_size(&inode, size, now)?;
+        self.attr(&inode)
+    }
+
+    /// Brings everything to stable storage and ends; what needs no recovery at the next open. [`StoreError::Busy`], and
+    /// recovery, if a file that has lost a writer cannot be cut.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let cuts = self.cut_loose(usize::MAX);
+        let flushed = self.flush_dirty();
+        while self.objects.remove_unused()? > 0 {}
+        self.settle_all()?;
+        // Who opens it next takes sizes from the database, and looks for nothing that was to be removed.
+        if !self.objects.is_volatile() {
+            self.objects.targets.sync_all().inspect_err(|_| self.db.forget_verifier())?;
+        }
+        self.flush_all().and(flushed)?;
+        cuts?;
+        // After an unclean stop all files are loose, so those are that could not be cut.
+        if !self.namespace.loose().is_empty() {
+            return Err(StoreError::Busy);
+        }
+        self.db.close()?;
+        self.objects.targets.fence.release()
+    }
+
+    /// What says whether this process may change the store, and speak for it.
+    pub fn fence(&self) -> &Arc<Fence> {
+        &self.objects.targets.fence
+    }
+
+    /// What must be known before the first byte changes: that the size in the database is not to be trusted, and
+    /// that set-id bits are gone. The caller holds the inode's data lock.
+    pub(crate) fn before_write(&self, inode: &Arc<Inode>, now: Timestamp) -> Result<(), StoreError> {
+        if !inode.written.load(Relaxed) {
+            inode.written.store(true, Relaxed);
+        }
+        if inode.flags() & (UNFLUSHED | SET_ID | RECLAIMED) == UNFLUSHED {
+            return Ok(());
+        }
+        self.before_change(inode)?;
+        if inode.has(SET_ID) {
+            let _namespace = self.namespace.own();
+            let mut edit = self.namespace.edit();
+            let record = edit.record(inode);
+            record.mode = after_write(record.mode);
+            record.ctime = now;
+            let ReclaimList(_) = edit.commit()?;
+        }
+        let _namespace = self.namespace.share();
+        check_alive(inode)?;
+        if !inode.has(UNFLUSHED) {
+            if !inode.has(UNLINKED) {
+                let mut change = self.db.change();
+                change.put_dirty_record(inode.ino, DirtyRecord::Written);
+                change.commit()?;
+                self.namespace.dirty_inodes().set(inode.ino, Some(DirtyRecord::Written), 0);
+            }
+            inode.set(DIRTY | UNFLUSHED);
+        }
+        Ok(())
+    }
+
+    /// The objects for `len` bytes at `offset`, open, shared with others; with the time of a write they are created
+    /// where they do not exist.
+    fn share_objects<'i>(
+        &self,
+        inode: &'i Arc<Inode>,
+        layout: &Layout,
+        offset: u64,
+        len: u64,
+        write: Option<Timestamp>,
+    ) -> Result<RwLockReadGuard<'i, Objects>, StoreError> {
+        if !inode.recent.load(Relaxed) {
+            inode.recent.store(true, Relaxed);
+        }
+        let objects = inode.share_data();
+        // Who writes may move the end over what a cut that failed has left behind it; who reads sees nothing of that.
+        if (objects.is_trimmed || write.is_none()) && range_is_open(layout, &objects, offset, len) {
+            return Ok(objects);
+        }
+        drop(objects);
+        let mut objects = inode.own_data();
+        self.open_range(inode, layout, &mut objects, offset, len, write)?;
+        Ok(RwLockWriteGuard::downgrade(objects))
+    }
+
+    fn open_range(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &mut Objects,
+        offset: u64,
+        len: u64,
+        write: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        if let Some(now) = write {
+            self.before_write(inode, now)?;
+        } else if inode.has(RECLAIMED) {
+            return Err(StoreError::Stale);
+        }
+        self.check_objects(inode, layout, objects)?;
+        let content = &inode.content;
+        let mut open = || {
+            indices(layout, offset, len).try_for_each(|index| {
+                self.objects.targets.open_object(content, layout, objects, index, write.is_some())
+            })
+        };
+        match open() {
+            Err(StoreError::NoSpace) if self.objects.makes_room() => open(),
+            opened => opened,
+        }
+    }
+
+    /// Makes the metadata changeable again if a change failed and there is room: to be called now and then.
+    pub fn heal(&self) -> Result<(), StoreError> {
+        self.db.heal().map(drop)
+    }
+
+    /// Puts all changes of the database on stable storage, if there are any, and a note of that.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        if self.db.has_changed() {
+            self.db.sync(true)?;
+        }
+        self.db.keep_witness()
+    }
+
+    pub(crate) fn reclaim_all(&self, list: ReclaimList) -> Result<(), StoreError> {
+        list.0.iter().try_for_each(|inode| self.reclaim(inode))
+    }
+
+    /// Has the objects of an inode without names and references removed, and removes its extended attributes.
+    pub(crate) fn reclaim(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
+        let mut objects = inode.own_data();
+        if !inode.set(RECLAIMED) {
+            return Ok(());
+        }
+        objects.close_all();
+        let id = objects.id;
+        drop(objects);
+        let unused = inode.layout.as_ref().filter(|_| inode.has(OBJECTS));
+        let has_xattrs = inode.record().has_xattrs;
+        let mut change = self.db.change();
+        if has_xattrs {
+            change.remove_xattrs(inode.ino)?;
+            change.remove_nameless(inode.ino);
+        }
+        if inode.has(UNSETTLED) {
+            change.remove_unsettled(inode.owner);
+        }
+        if inode.layout.is_some() && unused.is_none() && !inode.has(SPREAD) {
+            change.remove_orphan(id);
+        }
+        change.commit()?;
+        self.namespace.inodes.remove(inode.ino);
+        self.namespace.forget_dirty(inode.ino);
+        self.namespace.forget_cut(inode);
+        self.objects.unsettled().remove(&inode.owner);
+        if let Some(layout) = unused {
+            self.objects.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });
+        }
+        Ok(())
+    }
+}
+
+impl ObjectStore {
     pub(crate) fn read_error(
         &self,
         content: &Content,
@@ -131,219 +397,6 @@ impl Store {
             done += run;
         }
         Ok(len)
-    }
-
-    /// Writes `source` at `offset`; returns how many bytes were written, fewer than given only when the storage failed
-    /// after the first ones.
-    pub fn write<'b>(
-        &self,
-        ino: Ino,
-        offset: u64,
-        source: impl Into<Source<'b>>,
-        now: Timestamp,
-    ) -> Result<usize, StoreError> {
-        self.write_up_to(ino, offset, source.into(), now, |_| u64::MAX)
-    }
-
-    /// As [`Self::write`], but nothing behind the end that the file has then: it does not grow.
-    pub fn write_within<'b>(
-        &self,
-        ino: Ino,
-        offset: u64,
-        source: impl Into<Source<'b>>,
-        now: Timestamp,
-    ) -> Result<usize, StoreError> {
-        self.write_up_to(ino, offset, source.into(), now, |inode| inode.size())
-    }
-
-    /// Writes the part of `source` that lies before `end`, which is asked under the lock that keeps the file from being cut.
-    fn write_up_to(
-        &self,
-        ino: Ino,
-        offset: u64,
-        source: Source<'_>,
-        now: Timestamp,
-        end: impl Fn(&Inode) -> u64,
-    ) -> Result<usize, StoreError> {
-        let inode = self.inode(ino.0)?;
-        let layout = inode.regular()?;
-        check_end(offset, source.len() as u64)?;
-        if source.is_empty() {
-            return Ok(0);
-        }
-        let objects = self.share_objects(&inode, layout, offset, source.len() as u64, Some(now))?;
-        let len = end(&inode).saturating_sub(offset).min(source.len() as u64) as usize;
-        if len == 0 {
-            return Ok(0);
-        }
-        self.before_write(&inode, now)?;
-        let written = self.write_objects(&inode.content, layout, &objects, offset, source.part(0..len))?;
-        inode.touch(now);
-        drop(objects);
-        self.trim_sums();
-        Ok(written)
-    }
-
-    /// Writes `source` at the end of the file, alone: returns where, and how many bytes.
-    pub fn append<'b>(
-        &self,
-        ino: Ino,
-        source: impl Into<Source<'b>>,
-        now: Timestamp,
-    ) -> Result<(u64, usize), StoreError> {
-        let source = source.into();
-        let inode = self.inode(ino.0)?;
-        let layout = inode.regular()?;
-        let mut objects = inode.own_data();
-        let offset = inode.size();
-        check_end(offset, source.len() as u64)?;
-        if source.is_empty() {
-            return Ok((offset, 0));
-        }
-        self.before_write(&inode, now)?;
-        self.open_range(&inode, layout, &mut objects, offset, source.len() as u64, Some(now))?;
-        let written = self.write_objects(&inode.content, layout, &objects, offset, source)?;
-        inode.touch(now);
-        drop(objects);
-        self.trim_sums();
-        Ok((offset, written))
-    }
-
-    /// Moves the end of the file by `len` bytes for a writer that will fill them; tells where they begin. They
-    /// are zeros until then. After an unclean stop reserved bytes at the end that were never written are gone, but for those of
-    /// a spread file. [`StoreError::CutMeanwhile`] while that is being cut.
-    pub fn reserve_append(&self, ino: Ino, len: u64, now: Timestamp) -> Result<Reserved, StoreError> {
-        let inode = self.inode(ino.0)?;
-        let layout = inode.any_regular()?;
-        let mut objects = inode.own_data();
-        if inode.has(SPREAD) {
-            return self.reserve_told(&inode, len, now);
-        }
-        let offset = inode.size();
-        let end = check_end(offset, len)?;
-        self.before_write(&inode, now)?;
-        self.check_objects(&inode, layout, &mut objects)?;
-        inode.grow(end);
-        inode.touch(now);
-        Ok(Reserved { offset, cuts: 0 })
-    }
-
-    /// Cuts or extends the file on the strength of a capability that was verified.
-    pub fn set_size(&self, ino: Ino, size: u64, now: Timestamp) -> Result<Attr, StoreError> {
-        if size > FILE_SIZE_MAX {
-            return Err(StoreError::Invalid);
-        }
-        let inode = self.inode(ino.0)?;
-        self.set_inode_size(&inode, size, now)?;
-        self.attr(&inode)
-    }
-
-    /// Brings everything to stable storage and ends; what needs no recovery at the next open. [`StoreError::Busy`], and
-    /// recovery, if a file that has lost a writer cannot be cut.
-    pub fn close(&self) -> Result<(), StoreError> {
-        let cuts = self.cut_loose(usize::MAX);
-        let flushed = self.flush_dirty();
-        while self.remove_unused()? > 0 {}
-        self.settle_all()?;
-        // Who opens it next takes sizes from the database, and looks for nothing that was to be removed.
-        if !self.is_volatile() {
-            self.targets.sync_all().inspect_err(|_| self.db.forget_verifier())?;
-        }
-        self.flush_all().and(flushed)?;
-        cuts?;
-        // After an unclean stop all files are loose, so those are that could not be cut.
-        if !self.loose().is_empty() {
-            return Err(StoreError::Busy);
-        }
-        self.db.close()?;
-        self.targets.fence.release()
-    }
-
-    /// What says whether this process may change the store, and speak for it.
-    pub fn fence(&self) -> &Arc<Fence> {
-        &self.targets.fence
-    }
-
-    /// What must be known before the first byte changes: that the size in the database is not to be trusted, and
-    /// that set-id bits are gone. The caller holds the inode's data lock.
-    pub(crate) fn before_write(&self, inode: &Arc<Inode>, now: Timestamp) -> Result<(), StoreError> {
-        if !inode.written.load(Relaxed) {
-            inode.written.store(true, Relaxed);
-        }
-        if inode.flags() & (UNFLUSHED | SET_ID | RECLAIMED) == UNFLUSHED {
-            return Ok(());
-        }
-        self.before_change(inode)?;
-        if inode.has(SET_ID) {
-            let _namespace = self.own_namespace();
-            let mut edit = self.edit();
-            let record = edit.record(inode);
-            record.mode = after_write(record.mode);
-            record.ctime = now;
-            let ReclaimList(_) = edit.commit()?;
-        }
-        let _namespace = self.share_namespace();
-        check_alive(inode)?;
-        if !inode.has(UNFLUSHED) {
-            if !inode.has(UNLINKED) {
-                let mut change = self.db.change();
-                change.put_dirty_record(inode.ino, DirtyRecord::Written);
-                change.commit()?;
-                self.dirty_inodes().set(inode.ino, Some(DirtyRecord::Written), 0);
-            }
-            inode.set(DIRTY | UNFLUSHED);
-        }
-        Ok(())
-    }
-
-    /// The objects for `len` bytes at `offset`, open, shared with others; with the time of a write they are created
-    /// where they do not exist.
-    fn share_objects<'i>(
-        &self,
-        inode: &'i Arc<Inode>,
-        layout: &Layout,
-        offset: u64,
-        len: u64,
-        write: Option<Timestamp>,
-    ) -> Result<RwLockReadGuard<'i, Objects>, StoreError> {
-        if !inode.recent.load(Relaxed) {
-            inode.recent.store(true, Relaxed);
-        }
-        let objects = inode.share_data();
-        // Who writes may move the end over what a cut that failed has left behind it; who reads sees nothing of that.
-        if (objects.is_trimmed || write.is_none()) && range_is_open(layout, &objects, offset, len) {
-            return Ok(objects);
-        }
-        drop(objects);
-        let mut objects = inode.own_data();
-        self.open_range(inode, layout, &mut objects, offset, len, write)?;
-        Ok(RwLockWriteGuard::downgrade(objects))
-    }
-
-    fn open_range(
-        &self,
-        inode: &Arc<Inode>,
-        layout: &Layout,
-        objects: &mut Objects,
-        offset: u64,
-        len: u64,
-        write: Option<Timestamp>,
-    ) -> Result<(), StoreError> {
-        if let Some(now) = write {
-            self.before_write(inode, now)?;
-        } else if inode.has(RECLAIMED) {
-            return Err(StoreError::Stale);
-        }
-        self.check_objects(inode, layout, objects)?;
-        let content = &inode.content;
-        let mut open = || {
-            indices(layout, offset, len)
-                .try_for_each(|index| self.targets.open_object(content, layout, objects, index, write.is_some()))
-        };
-        match open() {
-            Err(StoreError::NoSpace) if self.makes_room() => open(),
-            opened => opened,
-        }
     }
 
     /// Writes to objects that are open, and lets the end follow.
@@ -400,19 +453,6 @@ impl Store {
         StoreError::host(&self.targets.path(place), errno)
     }
 
-    /// Makes the metadata changeable again if a change failed and there is room: to be called now and then.
-    pub fn heal(&self) -> Result<(), StoreError> {
-        self.db.heal().map(drop)
-    }
-
-    /// Puts all changes of the database on stable storage, if there are any, and a note of that.
-    pub fn sync(&self) -> Result<(), StoreError> {
-        if self.db.has_changed() {
-            self.db.sync(true)?;
-        }
-        self.db.keep_witness()
-    }
-
     /// Lets the store grow, after making room if nothing else helps.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         self.emergency_space
@@ -424,43 +464,6 @@ impl Store {
     pub(crate) fn makes_room(&self) -> bool {
         let removed = self.remove_some();
         removed.inspect_err(|error| tracing::error!(%error, "cannot make room")).is_ok_and(|count| count > 0)
-    }
-
-    pub(crate) fn reclaim_all(&self, list: ReclaimList) -> Result<(), StoreError> {
-        list.0.iter().try_for_each(|inode| self.reclaim(inode))
-    }
-
-    /// Has the objects of an inode without names and references removed, and removes its extended attributes.
-    pub(crate) fn reclaim(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
-        let mut objects = inode.own_data();
-        if !inode.set(RECLAIMED) {
-            return Ok(());
-        }
-        objects.close_all();
-        let id = objects.id;
-        drop(objects);
-        let unused = inode.layout.as_ref().filter(|_| inode.has(OBJECTS));
-        let has_xattrs = inode.record().has_xattrs;
-        let mut change = self.db.change();
-        if has_xattrs {
-            change.remove_xattrs(inode.ino)?;
-            change.remove_nameless(inode.ino);
-        }
-        if inode.has(UNSETTLED) {
-            change.remove_unsettled(inode.owner);
-        }
-        if inode.layout.is_some() && unused.is_none() && !inode.has(SPREAD) {
-            change.remove_orphan(id);
-        }
-        change.commit()?;
-        self.inodes.remove(inode.ino);
-        self.forget_dirty(inode.ino);
-        self.forget_cut(inode);
-        self.unsettled().remove(&inode.owner);
-        if let Some(layout) = unused {
-            self.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });
-        }
-        Ok(())
     }
 }
 

@@ -33,6 +33,7 @@ mod objects;
 mod stop;
 mod whole;
 
+pub(crate) use objects::{ObjectChange, ObjectTables};
 pub(crate) use stop::Stop;
 pub(crate) use whole::{check, check_used};
 

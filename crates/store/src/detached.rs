@@ -7,23 +7,23 @@
 //!
 //! | operation | what it does |
 //! |---|---|
-//! | [`Store::write_object`], [`Store::write_object_after`] | writes; creates the object if there is none; tells the number of its last cut |
-//! | [`Store::read_object`] | reads; short at the end of the object; holes are zeros |
-//! | [`Store::sync_object`] | brings its bytes, and that it exists, to stable storage |
-//! | [`Store::cut_object`] | cuts what lies behind a size, once for each number |
-//! | [`Store::remove_detached`] | removes objects, and keeps late writes from bringing them back |
-//! | [`Store::stat_object`] | its end, the blocks that it takes, the number of its last cut |
-//! | [`Store::seek_object`], [`Store::change_object_space`] | `SEEK_DATA`, `SEEK_HOLE`; `fallocate` |
-//! | [`Store::object_extent`] | a range of it for the engine that brings pages to the device |
-//! | [`Store::detached_objects`] | all there are, a few at a time, to ask the servers of their files whether they are still wanted |
-//! | [`Store::forget_removed`] | drops what is remembered of those that were removed, when its time is over |
+//! | [`ObjectStore::write_object`], [`ObjectStore::write_object_after`] | writes; creates the object if there is none; tells the number of its last cut |
+//! | [`ObjectStore::read_object`] | reads; short at the end of the object; holes are zeros |
+//! | [`ObjectStore::sync_object`] | brings its bytes, and that it exists, to stable storage |
+//! | [`ObjectStore::cut_object`] | cuts what lies behind a size, once for each number |
+//! | [`ObjectStore::remove_detached`] | removes objects, and keeps late writes from bringing them back |
+//! | [`ObjectStore::stat_object`] | its end, the blocks that it takes, the number of its last cut |
+//! | [`ObjectStore::seek_object`], [`ObjectStore::change_object_space`] | `SEEK_DATA`, `SEEK_HOLE`; `fallocate` |
+//! | [`ObjectStore::object_extent`] | a range of it for the engine that brings pages to the device |
+//! | [`ObjectStore::detached_objects`] | all there are, a few at a time, to ask the servers of their files whether they are still wanted |
+//! | [`ObjectStore::forget_removed`] | drops what is remembered of those that were removed, when its time is over |
 //!
 //! # What it guarantees
 //! * What is guaranteed of the bytes of files is guaranteed here, by the same code: a detached object is [`Content`] of one
 //!   object. Blocks have checksums, which are settled as those of files are; scrub and `check` look at it.
 //! * The length of an object is what its host says, and is nowhere else: no power cut can leave a record that says
 //!   otherwise. Where the checksums say that the object had more, it does: what is lost is damage, not the end.
-//! * What [`Store::sync_object`] covered is there after a power cut: the object's bytes, its entry in the directory, and the
+//! * What [`ObjectStore::sync_object`] covered is there after a power cut: the object's bytes, its entry in the directory, and the
 //!   batch with its record, without which recovery would take the object for nobody's.
 //! * An object is found by its record in the table `detached`, whatever the volume in its number is: a volume that moves
 //!   leaves its objects where they are. Numbers of files and of detached objects do not meet, for a number is given out
@@ -53,7 +53,7 @@
 //! is refused because its capability is. So what is remembered is bounded by the removals of files that were in use within
 //! the life of a capability. A server whose clock goes back, or runs ahead of the others by more than what they allow each
 //! other, can still bring an object back; nobody can read it, as its number is never given out again, and it takes space
-//! until the pass over [`Store::detached_objects`] has asked for it.
+//! until the pass over [`ObjectStore::detached_objects`] has asked for it.
 
 mod change;
 mod record;
@@ -64,10 +64,10 @@ use crate::blocks::BlockFault;
 use crate::checksum::BLOCK_BYTES;
 use crate::content::{Content, Loaded, OBJECTS, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
 use crate::data::{Cached, ReadFault, check_end};
-use crate::database::Change;
+use crate::database::ObjectChange;
 use crate::object::{ObjectPlace, ObjectsId};
 use crate::record::BLOCKS_UNKNOWN;
-use crate::{FILE_SIZE_MAX, Store, StoreError};
+use crate::{FILE_SIZE_MAX, ObjectStore, StoreError};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::space::{Extent, SpaceChange};
@@ -164,7 +164,7 @@ impl Detached {
     }
 
     /// Has `change` say of the object what is true now.
-    pub fn put_into(&self, change: &mut Change<'_>) {
+    pub fn put_into(&self, change: &mut ObjectChange<'_>) {
         let record = self.record();
         if record == DetachedRecord::default() {
             change.remove_detached(self.place);
@@ -174,11 +174,11 @@ impl Detached {
     }
 }
 
-impl Store {
+impl ObjectStore {
     /// The object at `place`, whether it exists or not; [`StoreError::Stale`] if it was removed, [`StoreError::OtherTarget`] if
     /// the target is none of this server's.
     pub(crate) fn detached(&self, place: ObjectPlace) -> Result<Arc<Detached>, StoreError> {
-        if let Some(object) = self.objects.get(place) {
+        if let Some(object) = self.detached.get(place) {
             return Ok(object);
         }
         if place.object.index >= INDEX_END {
@@ -199,7 +199,7 @@ impl Store {
             Some(_) => UNSETTLED,
             None => 0,
         };
-        Ok(self.objects.get_or_put(place, Arc::new(Detached::new(place, record, unsettled))))
+        Ok(self.detached.get_or_put(place, Arc::new(Detached::new(place, record, unsettled))))
     }
 
     /// Reads at `offset` of an object into `sink`; returns how many bytes there were, fewer than asked for at the end of the
@@ -318,7 +318,7 @@ impl Store {
         self.seek_objects(&object.content, object.layout(), &mut objects, offset, what)
     }
 
-    /// Changes the space below `len` bytes at `offset` of an object, as [`Store::change_space`] does in a file; tells the number
+    /// Changes the space below `len` bytes at `offset` of an object, as [`crate::Store::change_space`] does in a file; tells the number
     /// of its last cut.
     pub fn change_object_space(
         &self,

@@ -8,7 +8,7 @@ use crate::database::{Database, Entry, EntryKey};
 use crate::inode::{Inode, UNLINKED};
 use crate::permission::MAY_READ;
 use crate::record::Body;
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, Namespace, StoreError};
 use isonomia_proto::NAME_LEN_MAX;
 use isonomia_proto::fs::{DirEntry, FileKind};
 use isonomia_units::Ino;
@@ -36,10 +36,45 @@ pub(crate) fn entry_key<'n>(names: &SipHasher13, dir: u64, name: &'n [u8]) -> En
     EntryKey { dir, cookie: (hasher.finish() >> 2).max(COOKIE_NAMES), name }
 }
 
-impl Store {
+impl Namespace {
+    /// Entries of the directory `ino` after `cookie` (0: from the start), as many as fit `bytes_max` encoded bytes;
+    /// none at the end. Names that exist throughout the listing are given exactly once.
+    ///
+    /// The caller must be allowed to read the directory; a server that lets a capability decide lists as
+    /// [`Caller::ROOT`].
+    pub fn read_dir(
+        &self,
+        caller: &Caller<'_>,
+        ino: Ino,
+        cookie: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<DirEntry>, StoreError> {
+        let namespace = self.share();
+        let dir = self.load(ino.0)?;
+        self.check_root_itself(&dir)?;
+        let record = dir.record().clone();
+        let Body::Directory { parent, .. } = record.body else { return Err(StoreError::NotDirectory) };
+        caller.check(&record, MAY_READ)?;
+        if dir.has(UNLINKED) {
+            return Err(StoreError::NotFound);
+        }
+        let mut page = Page { entries: Vec::new(), bytes_left: bytes_max, full: false };
+        for (at, ino, name) in [(COOKIE_SELF, dir.ino, "."), (COOKIE_PARENT, parent, "..")] {
+            if cookie < at {
+                page.add(at, Entry { ino, kind: FileKind::Directory }, name.as_bytes());
+            }
+        }
+        let from = cookie.saturating_add(1).max(COOKIE_NAMES);
+        if !page.full {
+            list(&self.db, dir.ino, from, &mut page)?;
+        }
+        drop(namespace);
+        if page.full && page.entries.is_empty() { Err(StoreError::Invalid) } else { Ok(page.entries) }
+    }
+
     /// The key of `name` in `dir`.
     pub(crate) fn entry_key<'n>(&self, dir: u64, name: &'n [u8]) -> EntryKey<'n> {
-        entry_key(&self.names, dir, name)
+        entry_key(&self.cookies, dir, name)
     }
 
     /// The entry `name` of `dir`. The caller holds the namespace lock.
@@ -73,41 +108,6 @@ impl Store {
             false
         })?;
         Ok(empty)
-    }
-
-    /// Entries of the directory `ino` after `cookie` (0: from the start), as many as fit `bytes_max` encoded bytes;
-    /// none at the end. Names that exist throughout the listing are given exactly once.
-    ///
-    /// The caller must be allowed to read the directory; a server that lets a capability decide lists as
-    /// [`Caller::ROOT`].
-    pub fn read_dir(
-        &self,
-        caller: &Caller<'_>,
-        ino: Ino,
-        cookie: u64,
-        bytes_max: usize,
-    ) -> Result<Vec<DirEntry>, StoreError> {
-        let namespace = self.share_namespace();
-        let dir = self.load(ino.0)?;
-        self.check_root_itself(&dir)?;
-        let record = dir.record().clone();
-        let Body::Directory { parent, .. } = record.body else { return Err(StoreError::NotDirectory) };
-        caller.check(&record, MAY_READ)?;
-        if dir.has(UNLINKED) {
-            return Err(StoreError::NotFound);
-        }
-        let mut page = Page { entries: Vec::new(), bytes_left: bytes_max, full: false };
-        for (at, ino, name) in [(COOKIE_SELF, dir.ino, "."), (COOKIE_PARENT, parent, "..")] {
-            if cookie < at {
-                page.add(at, Entry { ino, kind: FileKind::Directory }, name.as_bytes());
-            }
-        }
-        let from = cookie.saturating_add(1).max(COOKIE_NAMES);
-        if !page.full {
-            list(&self.db, dir.ino, from, &mut page)?;
-        }
-        drop(namespace);
-        if page.full && page.entries.is_empty() { Err(StoreError::Invalid) } else { Ok(page.entries) }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::content::Objects;
 use crate::database::DirtyRecord;
 use crate::edit::ReclaimList;
 use crate::inode::{DIRTY, Inode, SPREAD, UNFLUSHED, UNLINKED};
-use crate::{Store, StoreError};
+use crate::{Namespace, Store, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -62,27 +62,27 @@ impl Store {
     /// Brings times of all written files to the database, and sizes as far as their bytes are on stable storage. One that
     /// fails keeps none of the others.
     pub fn flush_dirty(&self) -> Result<(), StoreError> {
-        let written: Vec<u64> = self.dirty_inodes().written.iter().copied().collect();
+        let written: Vec<u64> = self.namespace.dirty_inodes().written.iter().copied().collect();
         let flushed = written.into_iter().map(|ino| self.flush_dirty_inode(ino, |_, _| {}));
         all_of(flushed)
     }
 
     /// The same, with all of their sizes, when everything was synced and nobody writes any more.
     pub(crate) fn flush_all(&self) -> Result<(), StoreError> {
-        let dirty: Vec<u64> = self.dirty_inodes().all().collect();
+        let dirty: Vec<u64> = self.namespace.dirty_inodes().all().collect();
         let flushed =
             dirty.into_iter().map(|ino| self.flush_dirty_inode(ino, |inode, objects| objects.all_synced(inode.size())));
         all_of(flushed)
     }
 
     fn flush_dirty_inode(&self, ino: u64, before: impl Fn(&Inode, &mut Objects)) -> Result<(), StoreError> {
-        match self.inode(ino) {
+        match self.namespace.inode(ino) {
             Ok(inode) => {
                 before(&inode, &mut inode.own_data());
                 self.flush_inode(&inode)
             }
             Err(StoreError::Stale) => {
-                self.forget_dirty(ino);
+                self.namespace.forget_dirty(ino);
                 Ok(())
             }
             Err(e) => Err(e),
@@ -97,16 +97,16 @@ impl Store {
         if let Some(layout) = &inode.layout {
             self.remember_blocks(inode, layout, &objects);
         }
-        let _namespace = self.own_namespace();
+        let _namespace = self.namespace.own();
         if inode.has(UNLINKED) || !inode.has(DIRTY) {
-            self.forget_dirty(inode.ino);
+            self.namespace.forget_dirty(inode.ino);
             return Ok(());
         }
         let synced = self.synced_size(inode, &objects);
         if !inode.has(UNFLUSHED) && synced <= inode.stable_size() {
             return Ok(());
         }
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.flush(inode, synced);
         let ReclaimList(_) = edit.commit()?;
         Ok(())
@@ -115,9 +115,11 @@ impl Store {
     /// Up to which size the file's bytes are on stable storage.
     pub(crate) fn synced_size(&self, inode: &Inode, objects: &Objects) -> u64 {
         // Where nothing survives a power cut nothing needs to wait for it. And for the bytes of a spread file nobody here can.
-        if self.is_volatile() || inode.has(SPREAD) { inode.size() } else { objects.synced_size() }
+        if self.objects.is_volatile() || inode.has(SPREAD) { inode.size() } else { objects.synced_size() }
     }
+}
 
+impl Namespace {
     pub(crate) fn forget_dirty(&self, ino: u64) {
         self.dirty_inodes().set(ino, None, 0);
     }

@@ -5,7 +5,7 @@ use crate::database::{Change, DirtyRecord, Entry};
 use crate::inode::{CUTTING, DIRTY, Inode, MAY_BE_NAMED, SPREAD, UNFLUSHED, UNLINKED};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
-use crate::{Numbers, Store, StoreError};
+use crate::{Namespace, Numbers, StoreError};
 use isonomia_proto::fs::{FileKind, Layout, Timestamp};
 use isonomia_units::{Ino, VolumeId};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const CHANGE_BYTES: u64 = 512;
 
 /// A change in the making. It lives under the owned namespace lock.
 pub(crate) struct Edit<'s> {
-    store: &'s Store,
+    namespace: &'s Namespace,
     change: Change<'s>,
     updates: Vec<Update>,
     names: Vec<NameChange>,
@@ -47,14 +47,14 @@ struct NameChange {
     entry: Option<Entry>,
 }
 
-/// Inodes whose last name went while nobody held them: [`Store::reclaim`] them once the namespace lock is given back.
+/// Inodes whose last name went while nobody held them: [`crate::Store::reclaim`] them once the namespace lock is given back.
 #[must_use]
 pub(crate) struct ReclaimList(pub Vec<Arc<Inode>>);
 
-impl Store {
+impl Namespace {
     pub(crate) fn edit(&self) -> Edit<'_> {
         Edit {
-            store: self,
+            namespace: self,
             change: self.db.change(),
             updates: Vec::new(),
             names: Vec::new(),
@@ -233,7 +233,7 @@ impl Edit<'_> {
 
     /// Commits to the database; memory follows only if that succeeded.
     pub fn commit(mut self) -> Result<ReclaimList, StoreError> {
-        let store = self.store;
+        let namespace = self.namespace;
         for update in &self.updates {
             let (inode, record) = (&update.inode, &update.record);
             if update.is_removed {
@@ -288,16 +288,16 @@ impl Edit<'_> {
             }
         }
         for change in &self.names {
-            let key = store.entry_key(change.dir, &change.name);
+            let key = namespace.entry_key(change.dir, &change.name);
             match change.entry {
                 Some(entry) => self.change.put_entry(key, entry),
                 None => self.change.remove_entry(key),
             }
         }
-        store.emergency_space.grow(self.grown + CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
+        namespace.emergency_space.grow(self.grown + CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
         self.change.commit()?;
         for change in &self.names {
-            store.remember(store.entry_key(change.dir, &change.name), change.entry);
+            namespace.remember(namespace.entry_key(change.dir, &change.name), change.entry);
         }
         let mut reclaimed = Vec::new();
         for update in self.updates {
@@ -309,17 +309,17 @@ impl Edit<'_> {
                 inode.clear(UNLINKED | MAY_BE_NAMED);
                 if inode.has(DIRTY) {
                     inode.set(UNFLUSHED);
-                    store.dirty_inodes().set(inode.ino, Some(DirtyRecord::Written), 0);
+                    namespace.dirty_inodes().set(inode.ino, Some(DirtyRecord::Written), 0);
                 }
             }
             if new {
-                store.inodes.put(inode.ino, inode.clone());
+                namespace.inodes.put(inode.ino, inode.clone());
             }
             if is_removed {
                 inode.set(UNLINKED);
                 if inode.refs.load(Relaxed) == 0 {
-                    store.inodes.remove(inode.ino);
-                    store.forget_cut(&inode);
+                    namespace.inodes.remove(inode.ino);
+                    namespace.forget_cut(&inode);
                     if objects {
                         reclaimed.push(inode);
                     } else {
@@ -331,10 +331,10 @@ impl Edit<'_> {
         for (inode, record) in self.dirty_inodes {
             // Whoever writes next puts another record in the place of one that says that the file is cut, or it would be once more.
             inode.clear(if record == Some(DirtyRecord::Flushed) { UNFLUSHED } else { UNFLUSHED | DIRTY });
-            store.dirty_inodes().set(inode.ino, record, inode.size());
+            namespace.dirty_inodes().set(inode.ino, record, inode.size());
         }
         for inode in self.settled {
-            store.unsettled().remove(&inode.owner);
+            namespace.unsettled().remove(&inode.owner);
             inode.clear(UNSETTLED | SUSPECT);
         }
         Ok(ReclaimList(reclaimed))

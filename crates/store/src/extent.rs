@@ -1,12 +1,12 @@
 //! Extents: where ranges of a file lie on a target, for an engine that brings pages of it to the device, or from there.
 //!
 //! An extent has a descriptor of its own, so that who waits for it keeps nobody from the file. Errors of write-back are
-//! remembered with the content ([`Store::note_lost_writes`]): the host tells of each once, and whoever asks for an `fsync` next
+//! remembered with the content ([`ObjectStore::note_lost_writes`]): the host tells of each once, and whoever asks for an `fsync` next
 //! must hear it.
 
 use crate::content::Content;
 use crate::object::{ObjectPlace, object_size};
-use crate::{Store, StoreError};
+use crate::{ObjectStore, Store, StoreError};
 use isonomia_units::{Ino, TargetId};
 use rustix::fs::Advice;
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ impl Store {
     /// What of `ranges` of a file lies on `target`, if there is anything. A file that has objects of more than one target
     /// has one extent on each.
     pub fn extent(&self, ino: Ino, target: TargetId, ranges: &[Range<u64>]) -> Result<Option<Extent>, StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         let layout = inode.regular()?;
         let Some(index) = layout.targets.iter().position(|id| *id == target) else { return Ok(None) };
         let part = |range: &Range<u64>| {
@@ -40,9 +40,11 @@ impl Store {
         };
         let parts: Vec<_> = ranges.iter().filter_map(part).collect();
         let place = inode.place(inode.share_data().id, layout, index);
-        self.extent_at(&inode.content, place, parts)
+        self.objects.extent_at(&inode.content, place, parts)
     }
+}
 
+impl ObjectStore {
     /// `ranges` of a detached object, if there is anything of them and the object exists.
     pub fn object_extent(&self, place: ObjectPlace, ranges: &[Range<u64>]) -> Result<Option<Extent>, StoreError> {
         let part = |range: &Range<u64>| Some((range.start, NonZeroU64::new(range.end.saturating_sub(range.start))?));
@@ -68,18 +70,19 @@ impl Extent {
     /// Has the host write what it has in memory of the extent to the device, and waits for that. What is needed besides to
     /// find the bytes after a power cut only an `fsync` writes. `store` is the one that the extent is of.
     pub fn write_out(&self, store: &Store) -> Result<(), StoreError> {
+        let objects = &store.objects;
         let begin = libc::SYNC_FILE_RANGE_WRITE;
         let finish = libc::SYNC_FILE_RANGE_WAIT_BEFORE | begin | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         if self.parts.len() > 1 {
             // All of them are on their way before the first is waited for.
-            self.parts.iter().try_for_each(|part| self.sync_range(store, *part, begin))?;
+            self.parts.iter().try_for_each(|part| self.sync_range(objects, *part, begin))?;
         }
-        self.parts.iter().try_for_each(|part| self.sync_range(store, *part, finish))
+        self.parts.iter().try_for_each(|part| self.sync_range(objects, *part, finish))
     }
 
     fn sync_range(
         &self,
-        store: &Store,
+        objects: &ObjectStore,
         (offset, len): (u64, NonZeroU64),
         flags: libc::c_uint,
     ) -> Result<(), StoreError> {
@@ -95,8 +98,8 @@ impl Extent {
                 // A file system without: it writes at its own pace.
                 Errno::NOSYS | Errno::INVAL | Errno::SPIPE => return Ok(()),
                 errno => {
-                    store.note_lost_writes(&self.content, self.place, Some(range), errno);
-                    return Err(StoreError::host(&store.targets.path(self.place), errno));
+                    objects.note_lost_writes(&self.content, self.place, Some(range), errno);
+                    return Err(StoreError::host(&objects.targets.path(self.place), errno));
                 }
             }
         }
@@ -153,7 +156,7 @@ mod tests {
         store.write(ino, 0, &[1; 8192], now).unwrap();
         let mut extent = store.extent(ino, TargetId(0), &[0..100, 5000..6000]).unwrap().unwrap();
         // The host refuses it.
-        let path = store.targets.path(extent.place);
+        let path = store.objects.targets.path(extent.place);
         extent.object = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let heard = Heard::default();
         assert!(tracing::subscriber::with_default(heard.clone(), || extent.write_out(&store)).is_err());

@@ -10,7 +10,7 @@
 use crate::content::{Content, LOST_WRITES};
 use crate::inode::SPREAD;
 use crate::object::ObjectPlace;
-use crate::{Store, StoreError};
+use crate::{Namespace, ObjectStore, Store, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ impl Store {
     /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
     /// storage, unless it is a spread one: [`Store::fsync_target`] of every target, and [`Store::fsync_attributes`].
     pub fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         if inode.has(SPREAD) {
             return Err(StoreError::Spread);
         }
@@ -31,6 +31,77 @@ impl Store {
         self.fsync_attributes(ino, data_only)
     }
 
+    /// Whether one more line of the log is to say what a device did not take: only some are, between two calls of [`Self::settle`].
+    pub fn may_tell_refused(&self) -> bool {
+        self.objects.protection.may_tell_refused()
+    }
+
+    /// As [`Self::fsync_target_after`], for somebody who hears only what nobody has heard yet.
+    pub fn fsync_target(&self, ino: Ino, target: Option<TargetId>) -> Result<(), StoreError> {
+        self.fsync_target_after(ino, target, &mut None)
+    }
+
+    /// Puts what lies on `target` of the file's bytes on stable storage. [`StoreError::Stale`] if that is not one of the
+    /// file's targets, or if there are some and none is named. Fails as well if bytes were lost before, and whoever asks has not
+    /// been told: he knows of `heard` such losses ([`Self::lost_writes`]), which are brought up to date.
+    pub fn fsync_target_after(
+        &self,
+        ino: Ino,
+        target: Option<TargetId>,
+        heard: &mut Option<u64>,
+    ) -> Result<(), StoreError> {
+        let inode = self.namespace.inode(ino.0)?;
+        let (layout, target) = match (inode.layout.as_ref(), target) {
+            (None, None) => return Ok(()),
+            // Its objects are synced where they are.
+            (Some(_), None) if inode.has(SPREAD) => return Ok(()),
+            (Some(layout), Some(target)) if layout.targets.contains(&target) => (layout, target),
+            _ => return Err(StoreError::Stale),
+        };
+        if inode.has(SPREAD) {
+            return Err(StoreError::Spread);
+        }
+        for index in (0..layout.targets.len()).filter(|index| layout.targets[*index] == target) {
+            self.check_objects(&inode, layout, &mut inode.own_data())?;
+            self.objects.sync_bytes(&inode.content, layout, index, heard)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
+    /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
+    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
+    /// size is on stable storage then, and a dirty record may stay.
+    pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
+        let inode = self.namespace.inode(ino.0)?;
+        if let Some(layout) = &inode.layout {
+            let is_done = {
+                let mut objects = inode.own_data();
+                self.objects.targets.sync_entries(&inode.content, layout, &mut objects)?;
+                data_only && inode.is_size_synced() && self.synced_size(&inode, &objects) >= inode.size()
+            };
+            if is_done {
+                return Ok(());
+            }
+            self.flush_inode(&inode)?;
+        }
+        let records = inode.records();
+        self.db.sync(data_only)?;
+        inode.note_synced(records);
+        Ok(())
+    }
+}
+
+impl Namespace {
+    /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
+    /// of it: as in Linux (`errseq_t`), he hears what nobody has heard yet.
+    pub fn lost_writes(&self, ino: Ino) -> u64 {
+        let Some(inode) = self.inodes.get(ino.0) else { return 0 };
+        inode.lost_writes() - u64::from(inode.has(LOST_WRITES) && inode.lost_writes() > 0)
+    }
+}
+
+impl ObjectStore {
     /// The host could not write bytes of this object that were acknowledged, as far as is known those in `range`. It tells of that
     /// once; all who have the file open are to hear it, from this process or the next.
     pub(crate) fn note_lost_writes(
@@ -48,50 +119,6 @@ impl Store {
         }
         content.count_lost_writes();
         self.db.forget_verifier();
-    }
-
-    /// Whether one more line of the log is to say what a device did not take: only some are, between two calls of [`Self::settle`].
-    pub fn may_tell_refused(&self) -> bool {
-        self.protection.may_tell_refused()
-    }
-
-    /// How often the host could not write bytes of a file that were acknowledged, as far as whoever opens it now is not to hear
-    /// of it: as in Linux (`errseq_t`), he hears what nobody has heard yet.
-    pub fn lost_writes(&self, ino: Ino) -> u64 {
-        let Some(inode) = self.inodes.get(ino.0) else { return 0 };
-        inode.lost_writes() - u64::from(inode.has(LOST_WRITES) && inode.lost_writes() > 0)
-    }
-
-    /// As [`Self::fsync_target_after`], for somebody who hears only what nobody has heard yet.
-    pub fn fsync_target(&self, ino: Ino, target: Option<TargetId>) -> Result<(), StoreError> {
-        self.fsync_target_after(ino, target, &mut None)
-    }
-
-    /// Puts what lies on `target` of the file's bytes on stable storage. [`StoreError::Stale`] if that is not one of the
-    /// file's targets, or if there are some and none is named. Fails as well if bytes were lost before, and whoever asks has not
-    /// been told: he knows of `heard` such losses ([`Self::lost_writes`]), which are brought up to date.
-    pub fn fsync_target_after(
-        &self,
-        ino: Ino,
-        target: Option<TargetId>,
-        heard: &mut Option<u64>,
-    ) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
-        let (layout, target) = match (inode.layout.as_ref(), target) {
-            (None, None) => return Ok(()),
-            // Its objects are synced where they are.
-            (Some(_), None) if inode.has(SPREAD) => return Ok(()),
-            (Some(layout), Some(target)) if layout.targets.contains(&target) => (layout, target),
-            _ => return Err(StoreError::Stale),
-        };
-        if inode.has(SPREAD) {
-            return Err(StoreError::Spread);
-        }
-        for index in (0..layout.targets.len()).filter(|index| layout.targets[*index] == target) {
-            self.check_objects(&inode, layout, &mut inode.own_data())?;
-            self.sync_bytes(&inode.content, layout, index, heard)?;
-        }
-        Ok(())
     }
 
     /// Puts the bytes of one object on stable storage, for somebody who has `heard` of so many losses.
@@ -129,29 +156,6 @@ impl Store {
         }
         Ok(())
     }
-
-    /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
-    /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
-    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
-    /// size is on stable storage then, and a dirty record may stay.
-    pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
-        if let Some(layout) = &inode.layout {
-            let is_done = {
-                let mut objects = inode.own_data();
-                self.targets.sync_entries(&inode.content, layout, &mut objects)?;
-                data_only && inode.is_size_synced() && self.synced_size(&inode, &objects) >= inode.size()
-            };
-            if is_done {
-                return Ok(());
-            }
-            self.flush_inode(&inode)?;
-        }
-        let records = inode.records();
-        self.db.sync(data_only)?;
-        inode.note_synced(records);
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -168,9 +172,9 @@ mod tests {
         let now = now();
         let ino = create(&store, "f");
         store.write(ino, 0, b"lost", now).unwrap();
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
-        let lose = || store.note_lost_writes(&inode.content, place, None, Errno::IO);
+        let lose = || store.objects.note_lost_writes(&inode.content, place, None, Errno::IO);
         let sync = |heard: &mut Option<u64>| store.fsync_target_after(ino, Some(TargetId(0)), heard).is_ok();
         let (mut first, mut second) = (Some(store.lost_writes(ino)), Some(store.lost_writes(ino)));
         assert!(sync(&mut first) && sync(&mut second));
@@ -190,15 +194,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&config(dir.path())).unwrap();
         let ino = create(&store, "f");
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let told = || {
-            (0..100).for_each(|_| store.note_lost_writes(&inode.content, place, None, Errno::IO));
-            (0..100).filter(|_| store.protection.may_tell_refused()).count()
+            (0..100).for_each(|_| store.objects.note_lost_writes(&inode.content, place, None, Errno::IO));
+            (0..100).filter(|_| store.objects.protection.may_tell_refused()).count()
         };
         assert_eq!(told(), 0);
         store.settle().unwrap();
-        assert!(store.protection.may_tell_refused(), "there is a line again");
+        assert!(store.objects.protection.may_tell_refused(), "there is a line again");
     }
 
     #[test]
@@ -210,11 +214,11 @@ mod tests {
         // A file whose bytes no host can bring to a device.
         let unlucky = |store: &mut Store, name: &str| {
             // As on a disk.
-            store.removal.is_volatile = false;
+            store.objects.removal.is_volatile = false;
             let ino = create(store, name);
             store.write(ino, 0, b"lost", now).unwrap();
             let (object, _) = UnixStream::pair().unwrap();
-            let inode = store.inode(ino.0).unwrap();
+            let inode = store.namespace.inode(ino.0).unwrap();
             inode.own_data().put(0, OwnedFd::from(object).into());
             ino
         };
@@ -230,16 +234,16 @@ mod tests {
         let by_settling: Loss<'_> = &|store| {
             let ino = unlucky(store, "settle");
             (0..2).for_each(|_| store.settle().unwrap());
-            assert!(store.inode(ino.0).unwrap().has(LOST_WRITES));
+            assert!(store.namespace.inode(ino.0).unwrap().has(LOST_WRITES));
         };
         let by_the_last_sync: Loss<'_> = &|store| {
-            store.removal.is_volatile = false;
-            store.targets.spoil_sync_all();
+            store.objects.removal.is_volatile = false;
+            store.objects.targets.spoil_sync_all();
             assert!(store.close().is_err());
         };
         let at_a_start: Loss<'_> = &|store| {
-            store.targets.spoil_sync_all();
-            assert!(crate::recovery::recover(&store.db, &store.targets, &config, &[], false).is_err());
+            store.objects.targets.spoil_sync_all();
+            assert!(crate::recovery::recover(&store.db, &store.objects.targets, &config, &[], false).is_err());
         };
         let mut verifier = Store::open(&config).unwrap().verifier();
         let losses = [none, by_fsync, by_settling, by_the_last_sync, at_a_start];

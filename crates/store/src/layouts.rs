@@ -1,5 +1,5 @@
 //! The layouts of new files: which targets they get is chosen by [`isonomia_placement`], and files that get the same share
-//! one layout in memory. In a cluster whoever knows it may choose others ([`Store::choose_layouts`]): it is told who makes the
+//! one layout in memory. In a cluster whoever knows it may choose others ([`Namespace::choose_layouts`]): it is told who makes the
 //! file, and what its directory says in an extended attribute that new directories in it get as well.
 
 use crate::config::{DefaultLayout, TargetDir};
@@ -7,7 +7,7 @@ use crate::content::OBJECTS;
 use crate::inode::{Inode, SPREAD, UNLINKED};
 use crate::permission::MAY_WRITE;
 use crate::record::{Body, Record};
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, Namespace, StoreError};
 use isonomia_placement::{RoundRobin, Turn, stripes_from};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::hint::OpenHint;
@@ -74,7 +74,7 @@ impl Layouts {
     }
 }
 
-impl Store {
+impl Namespace {
     /// From now on new files for which `choose` gives a layout are spread ones with that. It is told the value of the attribute
     /// [`XATTR`] of their directories, and must not call the store. To be called once.
     pub fn choose_layouts(&self, choose: impl Fn(&NewFile<'_>) -> Option<Layout> + Send + Sync + 'static) {
@@ -92,7 +92,7 @@ impl Store {
         follow: bool,
         layout: Option<Layout>,
     ) -> Result<bool, StoreError> {
-        let _namespace = self.own_namespace();
+        let _namespace = self.own();
         let inode = self.resolve(caller, at.0, path, follow)?;
         let mut record = inode.current();
         caller.check(&record, MAY_WRITE)?;
@@ -115,6 +115,11 @@ impl Store {
         Ok(true)
     }
 
+    /// Whether any session has the file open, as far as is known in memory.
+    pub fn is_open(&self, ino: Ino) -> bool {
+        self.inodes.read(ino.0, |inode| Some(inode.refs.load(Relaxed) > 0)) == Some(true)
+    }
+
     /// What a directory says of the layouts of new files.
     pub(crate) fn striping_of(&self, dir: &Inode) -> Result<Option<Vec<u8>>, StoreError> {
         let says = self.layouts.choose.get().is_some() && dir.record().has_xattrs;
@@ -124,11 +129,6 @@ impl Store {
     /// The layout of a new file, if it is to be a spread one.
     pub(crate) fn chosen_layout(&self, file: &NewFile<'_>) -> Option<Arc<Layout>> {
         self.layouts.choose.get().and_then(|choose| choose(file)).map(Arc::new)
-    }
-
-    /// Whether any session has the file open, as far as is known in memory.
-    pub fn is_open(&self, ino: Ino) -> bool {
-        self.inodes.read(ino.0, |inode| Some(inode.refs.load(Relaxed) > 0)) == Some(true)
     }
 }
 

@@ -62,11 +62,15 @@
 //! which say what holds of those.
 //!
 //! # Where what is
+//! [`Store`] has two parts that do not know each other: [`Namespace`], which opens no object, and [`ObjectStore`], which knows no name.
+//! An `impl` of one of them, in whatever module, needs only that one; what needs both is an `impl Store`, and what servers ask of one
+//! alone is in `facade`.
+//!
 //! `walk` goes from paths to inodes, `volumes` knows which of them are on other servers, `moving` brings one to another server; `namespace`, `rename`, `open`,
-//! `attr`, and `xattr` change metadata through `edit`, one atomic change of database and memory; `content` is what files and
-//! detached objects have in common; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
-//! and extends, `dirty_inodes` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
-//! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, `shortened` looks for after a stop, and `scrub` looks
+//! `attr`, and `xattr` change metadata through `edit`, one atomic change of database and memory; `dirty_inodes` knows what the database
+//! does not know yet. `content` is what files and detached objects have in common; `data` moves bytes through `object`, `sparse` knows of
+//! holes, `resize` cuts and extends, `removal` removes; `blocks` reads and writes with
+//! checksums, whose bytes `checksum` documents, which `sums` keeps, `protect` watches over, `settle` brings to stable storage, `shortened` looks for after a stop, and `scrub` looks
 //! through; `database` documents the bytes on disk, `engine` and `journal` deal with the database itself, `premises` and
 //! `witness` with the directories around it, `recovery` with what an unclean stop leaves; `backup` copies the metadata;
 //! `check` is for a store that nobody uses.
@@ -93,6 +97,7 @@ mod emergency_space;
 mod engine;
 mod error;
 mod extent;
+mod facade;
 mod fence;
 #[cfg(test)]
 mod fixture;
@@ -167,7 +172,7 @@ pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 use cache::Cache;
 use capability::CapabilitySigner;
 use content::{Owner, SUSPECT, UNSETTLED};
-use database::Database;
+use database::{Database, ObjectTables};
 use detached::Detached;
 use directory::CachedEntry;
 use dirty_inodes::DirtyInodes;
@@ -178,13 +183,13 @@ use moving::Passages;
 use object::Targets;
 use object_syncs::ObjectSyncs;
 use premises::Premises;
-use protect::Protection;
+use protect::{Protection, Unsettled};
 use removal::Removal;
 use siphasher::sip::SipHasher13;
 use spread::Cuts;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The version of everything on disk; see `database` and `premises`.
 pub const FORMAT_VERSION: u32 = 3;
@@ -192,15 +197,28 @@ pub const FORMAT_VERSION: u32 = 3;
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// One server's file system. See the [crate] for what it guarantees.
+///
+/// It does what needs both of its parts, and what is asked of one it has done by that (`facade`).
 pub struct Store {
-    db: Database,
+    namespace: Namespace,
+    objects: ObjectStore,
+    /// That of both parts: what has to happen at once is one batch.
+    db: Arc<Database>,
+    /// The last stop was no clean one.
+    is_recovered: bool,
+    verifier: u64,
+    premises: Premises,
+}
+
+/// The names and inodes of a server, in memory and in the database: who may come where, and what is known of a file besides its bytes.
+///
+/// Of objects it knows how they are called. It opens none, and neither reads nor removes what is in them.
+pub struct Namespace {
+    db: Arc<Database>,
     inodes: Cache<u64, Arc<Inode>>,
-    /// Detached ones.
-    objects: Cache<ObjectPlace, Arc<Detached>>,
-    /// Held by who removes detached objects, and shared by who loads one.
-    removals: RwLock<()>,
     entries: Cache<u64, CachedEntry>,
-    namespace: RwLock<Numbers>,
+    /// The lock of the namespace, with the numbers to be given out.
+    numbers: RwLock<Numbers>,
     /// Which server has which volume; nothing if this is the only one.
     whereabouts: OnceLock<RwLock<Arc<Whereabouts>>>,
     found_here: volumes::FoundHere,
@@ -210,16 +228,10 @@ pub struct Store {
     names_in_the_making: Mutex<HashSet<Box<[u8]>>>,
     /// Of every inode and object that is created until the store is closed.
     generation: u32,
-    names: SipHasher13,
+    /// Makes the cookies of names.
+    cookies: SipHasher13,
     signer: CapabilitySigner,
     layouts: Layouts,
-    targets: Targets,
-    object_syncs: ObjectSyncs,
-    emergency_space: Arc<EmergencySpace>,
-    removal: Removal,
-    /// How often blocks of a file were counted: no two counts have the same number.
-    counts: AtomicU64,
-    protection: Protection,
     dirty_inodes: Mutex<DirtyInodes>,
     cuts: Mutex<Cuts>,
     /// The cuts among those that the last start began, to the sizes that the files had.
@@ -227,10 +239,28 @@ pub struct Store {
     loose: Mutex<HashSet<u64>>,
     /// Spread files are loose when they are loaded.
     has_loose: AtomicBool,
-    /// The last stop was no clean one.
-    is_recovered: bool,
-    verifier: u64,
-    premises: Premises,
+    /// That of the objects, where the metadata grow as well.
+    emergency_space: Arc<EmergencySpace>,
+    /// That of the objects ([`Protection`]): an inode that is loaded is told, and a batch of names can settle one.
+    unsettled: Arc<Mutex<HashMap<Owner, Unsettled>>>,
+}
+
+/// All objects of a server, of files and detached ones: reading, writing, cutting and removing them, with their checksums.
+///
+/// It is given `content`, and of the database the tables that are about objects. It knows no name, permission, or record of an inode.
+pub struct ObjectStore {
+    db: ObjectTables,
+    targets: Targets,
+    syncs: ObjectSyncs,
+    emergency_space: Arc<EmergencySpace>,
+    removal: Removal,
+    protection: Protection,
+    /// Those that are in memory.
+    detached: Cache<ObjectPlace, Arc<Detached>>,
+    /// Held by who removes detached objects, and shared by who loads one.
+    removals: RwLock<()>,
+    /// How often blocks of a file were counted: no two counts have the same number.
+    counts: AtomicU64,
 }
 
 /// Numbers of inodes and objects: those from `next` to `reserved` are ours to give out, whatever happens.
@@ -253,15 +283,21 @@ impl Store {
 
     /// A number that tells this store from others, for as long as it is there. Not 0.
     pub fn number_of_its_own(&self) -> u64 {
-        self.signer.number_of_store()
+        self.namespace.signer.number_of_store()
+    }
+}
+
+impl Namespace {
+    fn share(&self) -> RwLockReadGuard<'_, Numbers> {
+        self.numbers.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn share_namespace(&self) -> RwLockReadGuard<'_, Numbers> {
-        self.namespace.read().unwrap_or_else(PoisonError::into_inner)
+    fn own(&self) -> RwLockWriteGuard<'_, Numbers> {
+        self.numbers.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn own_namespace(&self) -> RwLockWriteGuard<'_, Numbers> {
-        self.namespace.write().unwrap_or_else(PoisonError::into_inner)
+    fn unsettled(&self) -> MutexGuard<'_, HashMap<Owner, Unsettled>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The inode; [`StoreError::Stale`] if there is none. The caller holds the namespace lock.
@@ -297,7 +333,7 @@ impl Store {
             return Ok(inode);
         }
         // Under the lock, or an inode that is being removed could come back.
-        let _namespace = self.share_namespace();
+        let _namespace = self.share();
         self.load(ino)
     }
 }

@@ -21,7 +21,7 @@ use crate::edit::ReclaimList;
 use crate::inode::{Inode, LOOSE, SPREAD};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
-use crate::{Store, StoreError, root_of};
+use crate::{Namespace, Store, StoreError, root_of};
 use isonomia_proto::fs::{FileKind, Timestamp};
 use isonomia_proto::space::Extent;
 use isonomia_units::{Ino, VolumeId};
@@ -135,37 +135,26 @@ fn beyond(volume: VolumeId) -> Vec<u8> {
 }
 
 impl Store {
-    /// Counts an operation until it ends, so that [`Self::freeze`] can wait for it. To be called before it is checked where
-    /// things are.
-    pub fn passage(&self) -> Option<Passage<'_>> {
-        self.is_in_cluster().then(|| self.passages.begin())
-    }
-
-    /// Waits for what began before; false if `goes_on` says that it takes too long.
-    pub fn drain(&self, goes_on: impl Fn() -> bool) -> bool {
-        self.passages.drain(goes_on)
-    }
-
     /// Waits for what has begun in a closed volume, and brings all of it to the database, on stable storage.
     ///
     /// # Errors
     /// [`StoreError::Busy`] if files in it are open or being cut, or `goes_on` says that it takes too long.
     pub fn freeze(&self, volume: VolumeId, goes_on: impl Fn() -> bool) -> Result<(), StoreError> {
-        if !self.passages.drain(&goes_on) {
+        if !self.namespace.passages.drain(&goes_on) {
             return Err(StoreError::Busy);
         }
         let is_of = |ino: u64| Ino(ino).volume() == volume;
         // In this order: a cut that begins is noted before its file is loose no more.
-        let is_loose = self.loose().iter().any(|ino| is_of(*ino));
-        let is_cut = self.cuts().keys().any(|ino| is_of(*ino));
+        let is_loose = self.namespace.loose().iter().any(|ino| is_of(*ino));
+        let is_cut = self.namespace.cuts().keys().any(|ino| is_of(*ino));
         let mut is_open = false;
-        self.inodes.each(|ino, inode: &Arc<Inode>| is_open |= is_of(*ino) && inode.refs.load(Relaxed) > 0);
+        self.namespace.inodes.each(|ino, inode: &Arc<Inode>| is_open |= is_of(*ino) && inode.refs.load(Relaxed) > 0);
         if is_cut || is_open || is_loose {
             return Err(StoreError::Busy);
         }
         for (ino, _) in self.db.dirty_records()? {
             if is_of(ino) {
-                let inode = self.inode(ino)?;
+                let inode = self.namespace.inode(ino)?;
                 // The bytes of a spread file stay where they are.
                 if inode.has(SPREAD) { self.flush_inode(&inode)? } else { self.fsync(Ino(ino), false)? }
             }
@@ -272,21 +261,6 @@ impl Store {
         Ok((piece, next))
     }
 
-    /// The lowest number that this store may give to an inode in the future, without the volume.
-    pub fn next_number(&self) -> u64 {
-        self.share_namespace().reserved
-    }
-
-    /// Gives out no number below `number` from now on, also after a stop.
-    pub fn skip_numbers(&self, number: u64) -> Result<(), StoreError> {
-        let mut numbers = self.own_namespace();
-        if numbers.next < number {
-            // The next one is reserved then, durably, as ever.
-            (numbers.next, numbers.reserved) = (number, number);
-        }
-        self.new_number(&mut numbers, VolumeId::ROOT).map(drop)
-    }
-
     /// Takes in a piece of a volume that comes. One that was taken in before does no harm.
     pub fn take_piece(&self, volume: VolumeId, piece: &Piece, now: Timestamp) -> Result<(), StoreError> {
         let is_of = |ino: u64| Ino(ino).volume() == volume;
@@ -298,20 +272,20 @@ impl Store {
             return Err(StoreError::Invalid);
         }
         let is_spread = |bytes: &[u8]| Record::decode(bytes).is_some_and(|record| record.spread.is_some());
-        if piece.inodes.iter().any(|(_, bytes)| is_spread(bytes)) && !self.has_loose.load(Relaxed) {
+        if piece.inodes.iter().any(|(_, bytes)| is_spread(bytes)) && !self.namespace.has_loose.load(Relaxed) {
             let mut change = self.db.change();
             change.put_loose();
             change.commit()?;
-            self.has_loose.store(true, Relaxed);
+            self.namespace.has_loose.store(true, Relaxed);
         }
-        let namespace = self.own_namespace();
-        let mut edit = self.edit();
+        let namespace = self.namespace.own();
+        let mut edit = self.namespace.edit();
         let mut spread = Vec::new();
         for (ino, bytes) in &piece.inodes {
-            if *ino != root_of(volume).0 && matches!(self.load(*ino), Err(StoreError::Stale)) {
+            if *ino != root_of(volume).0 && matches!(self.namespace.load(*ino), Err(StoreError::Stale)) {
                 let record = Record::decode(bytes).ok_or(StoreError::Damaged(Ino(*ino)))?;
                 spread.extend(record.spread.is_some().then_some(*ino));
-                edit.create(*ino, self.arriving(*ino, record));
+                edit.create(*ino, self.namespace.arriving(*ino, record));
             }
         }
         for (dir, name, ino, kind) in &piece.names {
@@ -324,24 +298,13 @@ impl Store {
         }
         let ReclaimList(_) = edit.commit()?;
         for ino in spread {
-            self.load(ino)?.set(LOOSE);
+            self.namespace.load(ino)?.set(LOOSE);
         }
         drop(namespace);
         match &piece.bytes {
             Some(bytes) => self.take_bytes(bytes, now),
             None => Ok(()),
         }
-    }
-
-    /// A record that came, as it is before the bytes of the file have come.
-    fn arriving(&self, ino: u64, mut record: Record) -> Record {
-        if matches!(record.body, Body::Regular(_)) && record.spread.is_none() {
-            record.body = Body::Regular(self.layouts.of_new_file());
-            record.objects = ObjectsId { number: ino, generation: self.generation };
-            (record.size, record.blocks) = (0, 0);
-            (record.has_objects, record.has_sums, record.created) = (false, false, [].into());
-        }
-        record
     }
 
     fn take_bytes(&self, part: &FileBytes, now: Timestamp) -> Result<(), StoreError> {
@@ -365,9 +328,9 @@ impl Store {
         self.set_size(ino, wanted.size, now)?;
         self.fsync(ino, false)?;
         // What writing has changed.
-        let inode = self.inode(ino.0)?;
-        let _namespace = self.own_namespace();
-        let mut edit = self.edit();
+        let inode = self.namespace.inode(ino.0)?;
+        let _namespace = self.namespace.own();
+        let mut edit = self.namespace.edit();
         let record = edit.record(&inode);
         (record.mode, record.atime, record.mtime, record.ctime) =
             (wanted.mode, wanted.atime, wanted.mtime, wanted.ctime);
@@ -378,14 +341,14 @@ impl Store {
     /// All pieces are here: so is the volume, on stable storage.
     pub fn finish_volume(&self, volume: VolumeId, record: &[u8]) -> Result<(), StoreError> {
         let ino = root_of(volume).0;
-        let namespace = self.own_namespace();
-        if matches!(self.load(ino), Err(StoreError::Stale)) {
+        let namespace = self.namespace.own();
+        if matches!(self.namespace.load(ino), Err(StoreError::Stale)) {
             let record = Record::decode(record).ok_or(StoreError::Damaged(Ino(ino)))?;
             let Body::Directory { name, .. } = record.body.clone() else { return Err(StoreError::NotDirectory) };
-            let root = self.load(Ino::ROOT.0)?;
-            let mut edit = self.edit();
+            let root = self.namespace.load(Ino::ROOT.0)?;
+            let mut edit = self.namespace.edit();
             edit.create(ino, record);
-            if self.look_up(&root, &name)?.is_none() {
+            if self.namespace.look_up(&root, &name)?.is_none() {
                 edit.record(&root).nlink += 1;
             }
             edit.enter(&root, &name, ino, FileKind::Directory);
@@ -395,41 +358,37 @@ impl Store {
         self.sync()
     }
 
-    /// The record of the directory of a volume that is here.
-    pub fn volume_record(&self, volume: VolumeId) -> Result<Vec<u8>, StoreError> {
-        Ok(self.db.record(root_of(volume).0)?.ok_or(StoreError::Stale)?.encode())
-    }
-
     /// Removes all of a volume that is here, whole or in part, from stable storage.
     pub fn drop_volume(&self, volume: VolumeId) -> Result<(), StoreError> {
         let ino = root_of(volume).0;
         {
-            let _namespace = self.own_namespace();
-            match self.load(ino) {
+            let _namespace = self.namespace.own();
+            match self.namespace.load(ino) {
                 Ok(inode) => {
-                    let root = self.load(Ino::ROOT.0)?;
-                    let mut edit = self.edit();
+                    let root = self.namespace.load(Ino::ROOT.0)?;
+                    let mut edit = self.namespace.edit();
                     // Where users see the root, the name of one that another server has by now stays without an inode.
                     let is_others = |name: &[u8]| {
-                        self.whereabouts()
+                        self.namespace
+                            .whereabouts()
                             .is_some_and(|known| known.is_root() && known.names.get(name) == Some(&volume))
                     };
                     if let Body::Directory { name, .. } = inode.record().body.clone()
                         && !is_others(&name)
-                        && self.look_up(&root, &name)?.is_some_and(|entry| entry.ino == ino)
+                        && self.namespace.look_up(&root, &name)?.is_some_and(|entry| entry.ino == ino)
                     {
                         edit.leave(&root, &name);
                         edit.record(&root).nlink -= 1;
                     }
                     edit.move_away(&inode);
                     let ReclaimList(_) = edit.commit()?;
-                    self.found_here.forget();
+                    self.namespace.found_here.forget();
                 }
                 Err(StoreError::Stale) => {}
                 Err(error) => return Err(error),
             }
         }
-        while self.drop_inodes(volume)? + self.drop_names(volume)? > 0 {}
+        while self.drop_inodes(volume)? + self.namespace.drop_names(volume)? > 0 {}
         // Those of its directory come before that does.
         let mut change = self.db.change();
         change.remove_xattrs(ino)?;
@@ -439,24 +398,68 @@ impl Store {
     }
 
     fn drop_inodes(&self, volume: VolumeId) -> Result<usize, StoreError> {
-        let namespace = self.own_namespace();
+        let namespace = self.namespace.own();
         let mut numbers = Vec::new();
         self.db.raw_records(&first(volume).to_be_bytes(), &beyond(volume), |ino, _| {
             numbers.push(ino);
             numbers.len() < DROPPED_AT_ONCE
         })?;
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         for ino in &numbers {
-            edit.move_away(&self.load(*ino)?);
+            edit.move_away(&self.namespace.load(*ino)?);
         }
         let reclaimed = edit.commit()?;
         drop(namespace);
         self.reclaim_all(reclaimed)?;
         Ok(numbers.len())
     }
+}
+
+impl Namespace {
+    /// Counts an operation until it ends, so that [`Store::freeze`] can wait for it. To be called before it is checked where
+    /// things are.
+    pub fn passage(&self) -> Option<Passage<'_>> {
+        self.is_in_cluster().then(|| self.passages.begin())
+    }
+
+    /// Waits for what began before; false if `goes_on` says that it takes too long.
+    pub fn drain(&self, goes_on: impl Fn() -> bool) -> bool {
+        self.passages.drain(goes_on)
+    }
+
+    /// The lowest number that this store may give to an inode in the future, without the volume.
+    pub fn next_number(&self) -> u64 {
+        self.share().reserved
+    }
+
+    /// Gives out no number below `number` from now on, also after a stop.
+    pub fn skip_numbers(&self, number: u64) -> Result<(), StoreError> {
+        let mut numbers = self.own();
+        if numbers.next < number {
+            // The next one is reserved then, durably, as ever.
+            (numbers.next, numbers.reserved) = (number, number);
+        }
+        self.new_number(&mut numbers, VolumeId::ROOT).map(drop)
+    }
+
+    /// The record of the directory of a volume that is here.
+    pub fn volume_record(&self, volume: VolumeId) -> Result<Vec<u8>, StoreError> {
+        Ok(self.db.record(root_of(volume).0)?.ok_or(StoreError::Stale)?.encode())
+    }
+
+    /// A record that came, as it is before the bytes of the file have come.
+    fn arriving(&self, ino: u64, mut record: Record) -> Record {
+        if matches!(record.body, Body::Regular(_)) && record.spread.is_none() {
+            record.body = Body::Regular(self.layouts.of_new_file());
+            record.objects = ObjectsId { number: ino, generation: self.generation };
+            (record.size, record.blocks) = (0, 0);
+            (record.has_objects, record.has_sums, record.created) = (false, false, [].into());
+        }
+        record
+    }
 
     fn drop_names(&self, volume: VolumeId) -> Result<usize, StoreError> {
-        let _namespace = self.own_namespace();
+        let _namespace = self.own();
         let mut names = Vec::new();
         self.db.raw_names(&first(volume).to_be_bytes(), &beyond(volume), |_, dir, name, _| {
             names.push((dir, name.to_vec()));

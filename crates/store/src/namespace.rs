@@ -8,7 +8,7 @@ use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::volumes::change::VolumeChange;
 use crate::walk::{Last, Place};
-use crate::{Caller, Numbers, Store, StoreError};
+use crate::{Caller, Namespace, Numbers, Store, StoreError};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, FileKind, Layout, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_proto::striping::XATTR;
@@ -109,9 +109,11 @@ impl Store {
         new: NewInode,
         now: Timestamp,
     ) -> Result<Attr, StoreError> {
-        let mut namespace = self.own_namespace();
-        let place = self.place(caller, at.0, path)?;
-        let (Last::Name(name), None) = (&place.last, self.entry_at(&place)?) else { return Err(StoreError::Exists) };
+        let mut namespace = self.namespace.own();
+        let place = self.namespace.place(caller, at.0, path)?;
+        let (Last::Name(name), None) = (&place.last, self.namespace.entry_at(&place)?) else {
+            return Err(StoreError::Exists);
+        };
         if place.slash && new.kind != FileKind::Directory {
             return Err(StoreError::NotFound);
         }
@@ -143,34 +145,36 @@ impl Store {
             return Err(StoreError::NotPermitted);
         }
         if let Some(name) = name {
-            self.check_not_in_the_making(dir, name)?;
+            self.namespace.check_not_in_the_making(dir, name)?;
         }
-        self.admit()?;
-        let ino = self.new_number(numbers, Ino(dir.ino).volume())?;
+        self.objects.admit()?;
+        let ino = self.namespace.new_number(numbers, Ino(dir.ino).volume())?;
         let is_dir = new.kind == FileKind::Directory;
         let striping = match new.kind {
-            FileKind::Regular | FileKind::Directory => self.striping_of(dir)?,
+            FileKind::Regular | FileKind::Directory => self.namespace.striping_of(dir)?,
             _ => None,
         };
         let layout = match (new.layout, new.kind) {
-            (None, FileKind::Regular) => {
-                self.chosen_layout(&NewFile { ino: Ino(ino), striping: striping.as_deref(), creator: new.creator })
-            }
+            (None, FileKind::Regular) => self.namespace.chosen_layout(&NewFile {
+                ino: Ino(ino),
+                striping: striping.as_deref(),
+                creator: new.creator,
+            }),
             (layout, _) => layout,
         };
         let (size, spread) = (new.text.len() as u64, layout.as_ref().map(|_| 0));
         let body = match new.kind {
-            FileKind::Regular => Body::Regular(layout.unwrap_or_else(|| self.layouts.of_new_file())),
+            FileKind::Regular => Body::Regular(layout.unwrap_or_else(|| self.namespace.layouts.of_new_file())),
             FileKind::Directory => Body::Directory { parent: dir.ino, name: name.unwrap_or_default().into() },
             FileKind::Symlink => Body::Symlink(new.text),
             FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,
         };
-        let mut record = Record::new((ino, self.generation), (new.kind, bits), (uid, gid), body, now);
+        let mut record = Record::new((ino, self.namespace.generation), (new.kind, bits), (uid, gid), body, now);
         (record.size, record.rdev, record.spread) = (size, new.rdev, spread);
         if name.is_none() {
             record.nlink = 0;
         }
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         let inode = edit.create(ino, record);
         let Some(name) = name else {
             inode.refs.store(1, Relaxed);
@@ -208,12 +212,15 @@ impl Store {
         now: Timestamp,
     ) -> Result<Attr, StoreError> {
         // Its size and times are about to be looked at, and its data lock comes before that of the namespace.
-        let unnamed = path.is_empty().then(|| self.inode(at.0)).transpose()?.filter(|inode| inode.has(MAY_BE_NAMED));
+        let unnamed =
+            path.is_empty().then(|| self.namespace.inode(at.0)).transpose()?.filter(|inode| inode.has(MAY_BE_NAMED));
         let objects = unnamed.as_ref().map(|inode| inode.own_data());
-        let namespace = self.own_namespace();
-        let inode = self.resolve(caller, at.0, path, follow)?;
-        let place = self.place_beside(caller, Ino(inode.ino).volume(), at2.0, path2)?;
-        let (Last::Name(name), None) = (&place.last, self.entry_at(&place)?) else { return Err(StoreError::Exists) };
+        let namespace = self.namespace.own();
+        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
+        let place = self.namespace.place_beside(caller, Ino(inode.ino).volume(), at2.0, path2)?;
+        let (Last::Name(name), None) = (&place.last, self.namespace.entry_at(&place)?) else {
+            return Err(StoreError::Exists);
+        };
         let is_named = !inode.has(UNLINKED) || inode.has(MAY_BE_NAMED);
         if place.slash || place.dir.has(UNLINKED) || !is_named {
             return Err(StoreError::NotFound);
@@ -227,8 +234,8 @@ impl Store {
         if kind == FileKind::Directory {
             return Err(StoreError::NotPermitted);
         }
-        self.admit()?;
-        let mut edit = self.edit();
+        self.objects.admit()?;
+        let mut edit = self.namespace.edit();
         let record = edit.record(&inode);
         if record.nlink >= LINKS_MAX {
             return Err(StoreError::LinksMax);
@@ -249,11 +256,11 @@ impl Store {
 
     /// Removes the name of what is not a directory.
     pub fn unlink(&self, caller: &Caller<'_>, at: Ino, path: &[u8], now: Timestamp) -> Result<(), StoreError> {
-        let namespace = self.own_namespace();
-        let place = self.place(caller, at.0, path)?;
+        let namespace = self.namespace.own();
+        let place = self.namespace.place(caller, at.0, path)?;
         let Last::Name(name) = &place.last else { return Err(StoreError::IsDirectory) };
-        let entry = self.entry_at(&place)?.ok_or(StoreError::NotFound)?;
-        let inode = self.load(entry.ino)?;
+        let entry = self.namespace.entry_at(&place)?.ok_or(StoreError::NotFound)?;
+        let inode = self.namespace.load(entry.ino)?;
         let is_dir = entry.kind == FileKind::Directory;
         if place.slash {
             return Err(if is_dir { StoreError::IsDirectory } else { StoreError::NotDirectory });
@@ -262,7 +269,7 @@ impl Store {
         if is_dir {
             return Err(StoreError::IsDirectory);
         }
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.leave(&place.dir, name);
         edit.drop_link(&inode, now);
         edit.touch_dir(&place.dir, now);
@@ -273,27 +280,27 @@ impl Store {
 
     /// Removes an empty directory.
     pub fn rmdir(&self, caller: &Caller<'_>, at: Ino, path: &[u8], now: Timestamp) -> Result<(), StoreError> {
-        let namespace = self.own_namespace();
-        let place = self.place(caller, at.0, path)?;
+        let namespace = self.namespace.own();
+        let place = self.namespace.place(caller, at.0, path)?;
         let name = match &place.last {
             Last::Name(name) => name,
             Last::Dot => return Err(StoreError::Invalid),
             Last::DotDot => return Err(StoreError::NotEmpty),
             Last::Itself => return Err(StoreError::Busy),
         };
-        let entry = self.entry_at(&place)?.ok_or(StoreError::NotFound)?;
-        let inode = self.load(entry.ino)?;
+        let entry = self.namespace.entry_at(&place)?.ok_or(StoreError::NotFound)?;
+        let inode = self.namespace.load(entry.ino)?;
         caller.may_remove(&place.dir.record(), &inode.record())?;
         if entry.kind != FileKind::Directory {
             return Err(StoreError::NotDirectory);
         }
-        if !self.is_empty(inode.ino)? {
+        if !self.namespace.is_empty(inode.ino)? {
             return Err(StoreError::NotEmpty);
         }
-        if let Some(volume) = self.volume_named(&place)? {
+        if let Some(volume) = self.namespace.volume_named(&place)? {
             return Err(StoreError::OfVolume(VolumeChange::Remove { volume }));
         }
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.leave(&place.dir, name);
         edit.drop_link(&inode, now);
         edit.touch_dir(&place.dir, now);
@@ -302,10 +309,12 @@ impl Store {
         drop(namespace);
         self.reclaim_all(reclaimed)
     }
+}
 
+impl Namespace {
     /// The text of the symbolic link at `path`.
     pub fn readlink(&self, caller: &Caller<'_>, at: Ino, path: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let _namespace = self.share_namespace();
+        let _namespace = self.share();
         let inode = self.resolve(caller, at.0, path, false)?;
         match &inode.record().body {
             Body::Symlink(text) => Ok(text.to_vec()),
@@ -326,7 +335,7 @@ impl Store {
 
     /// The path of a directory from the root, beginning with a slash.
     pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>, StoreError> {
-        let _namespace = self.share_namespace();
+        let _namespace = self.share();
         path_to(self.load(ino.0)?, |up| self.load(up))
     }
 
@@ -391,7 +400,7 @@ mod tests {
         let file = store.open_file(&ROOT, dir, b"f", &how, now).unwrap().ino;
         let tell = |store: &Store, ino| store.path_in_memory(ino).map(|path| String::from_utf8(path).unwrap());
         // Whoever changes names has this lock, and keeps it while the database waits for its device.
-        let changing = store.own_namespace();
+        let changing = store.namespace.own();
         for (ino, path) in [(Ino::ROOT, "/"), (dir, "/a/b"), (file, "/a/b")] {
             assert_eq!(tell(&store, ino).as_deref(), Some(path));
         }

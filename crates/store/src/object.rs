@@ -560,10 +560,10 @@ mod tests {
         let store = Store::open(&config(dir.path())).unwrap();
         let now = now();
         let ino = create(&store, "f");
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let objects = dir.path().join("target/objects");
-        let (object, sidecar) = (store.targets.path(place), objects.join(place.object.sidecar_name()));
+        let (object, sidecar) = (store.objects.targets.path(place), objects.join(place.object.sidecar_name()));
         std::fs::write(&sidecar, [1; 8192]).unwrap();
         // One that cannot be removed as files are.
         std::fs::create_dir(&object).unwrap();

@@ -1,11 +1,11 @@
 //! Syncs of objects, of each one after the other.
 //!
 //! The host tells of bytes that it could not write to one of those who ask, whoever that is: descriptors of one object share what it has
-//! to say. So between the failure of a sync and the note of it ([`Store::note_lost_writes`]) nobody else may sync the same
+//! to say. So between the failure of a sync and the note of it ([`ObjectStore::note_lost_writes`]) nobody else may sync the same
 //! object and be told that all is well. Who comes meanwhile waits, and looks at the notes afterwards. Those who wait
 //! share the next sync ([`GroupCommit`]), so that many who sync one file wait no longer than for two.
 
-use crate::Store;
+use crate::ObjectStore;
 use crate::content::Content;
 use crate::group_commit::GroupCommit;
 use crate::object::ObjectPlace;
@@ -23,7 +23,7 @@ impl ObjectSyncs {
     }
 }
 
-impl Store {
+impl ObjectStore {
     /// Has `sync` put an object on stable storage, or relies on somebody else's that begins after this. Once it returns, failures of
     /// whoever synced the object before are noted with its content.
     pub(crate) fn sync_object_by(
@@ -32,9 +32,9 @@ impl Store {
         place: ObjectPlace,
         sync: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let group = self.object_syncs.all().entry(place).or_default().clone();
+        let group = self.syncs.all().entry(place).or_default().clone();
         let synced = group.sync(true, |_| sync().inspect_err(|e| self.note_lost_writes(content, place, None, *e)));
-        let mut all = self.object_syncs.all();
+        let mut all = self.syncs.all();
         // This one's and the table's.
         if Arc::strong_count(&group) == 2 {
             all.remove(&place);
@@ -46,7 +46,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Caller, OpenHow, StoreConfig, TargetDir};
+    use crate::{Caller, OpenHow, Store, StoreConfig, TargetDir};
     use isonomia_proto::fs::{Timestamp, access};
     use isonomia_units::{Ino, ServerId, TargetId};
     use std::sync::atomic::AtomicBool;
@@ -62,17 +62,17 @@ mod tests {
         let now = Timestamp::new(1, 0).unwrap();
         let ino: Ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"f", &how, now).unwrap().ino;
         store.write(ino, 0, b"lost", now).unwrap();
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let layout = inode.layout.clone().unwrap();
         let place = inode.content.place(inode.share_data().id, &layout, 0);
         let (began, has_begun) = mpsc::channel();
         let has_second_ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
-                store.sync_object_by(&inode.content, place, || {
+                store.objects.sync_object_by(&inode.content, place, || {
                     began.send(()).unwrap();
                     // The host has told of the failure, and it is not noted yet.
-                    let is_waited_for = || store.object_syncs.all()[&place].waiting() > 0;
+                    let is_waited_for = || store.objects.syncs.all()[&place].waiting() > 0;
                     while !is_waited_for() && !has_second_ended.load(SeqCst) {
                         std::thread::yield_now();
                     }
@@ -85,6 +85,6 @@ mod tests {
             assert!(told.is_err(), "what was lost is known by now");
             assert_eq!(first.join().unwrap(), Err(Errno::IO));
         });
-        assert_eq!(store.object_syncs.all().len(), 0);
+        assert_eq!(store.objects.syncs.all().len(), 0);
     }
 }

@@ -6,7 +6,7 @@ use crate::namespace::NewInode;
 use crate::permission::{MAY_EXECUTE, MAY_READ, MAY_WRITE};
 use crate::record::Body;
 use crate::walk::Last;
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, Namespace, Store, StoreError};
 use isonomia_proto::fs::{Attr, Capability, FileKind, Layout, MODE_PERMISSION_MASK, Timestamp, access};
 use isonomia_units::Ino;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Store {
         } else if how.create {
             self.open_or_create(caller, at, path, how, layout, now)?
         } else {
-            self.find(caller, at, path, how)?
+            self.namespace.find(caller, at, path, how)?
         };
         if how.truncate
             && !created
@@ -108,19 +108,8 @@ impl Store {
             layout: inode.layout.clone(),
             is_spread: inode.has(SPREAD),
             created,
-            capability: self.signer.sign(inode.ino, inode.generation, allowed, caller.uid),
+            capability: self.namespace.signer.sign(inode.ino, inode.generation, allowed, caller.uid),
         })
-    }
-
-    fn find(&self, caller: &Caller<'_>, at: Ino, path: &[u8], how: &OpenHow) -> Result<(Arc<Inode>, bool), StoreError> {
-        let _namespace = self.share_namespace();
-        let inode = match self.root_to_read(at.0, path)? {
-            Some(root) => root,
-            None => self.resolve(caller, at.0, path, !how.no_follow)?,
-        };
-        check_open(caller, &inode, how)?;
-        take_reference(&inode)?;
-        Ok((inode, false))
     }
 
     fn open_or_create(
@@ -135,16 +124,16 @@ impl Store {
         if how.directory {
             return Err(StoreError::Invalid);
         }
-        let mut namespace = self.own_namespace();
+        let mut namespace = self.namespace.own();
         let place = if how.exclusive || how.no_follow {
-            self.place(caller, at.0, path)?
+            self.namespace.place(caller, at.0, path)?
         } else {
-            self.place_followed(caller, at.0, path)?
+            self.namespace.place_followed(caller, at.0, path)?
         };
         if let (Last::Name(_), true) = (&place.last, place.slash) {
             return Err(StoreError::IsDirectory);
         }
-        let existing = self.inode_at(&place)?;
+        let existing = self.namespace.inode_at(&place)?;
         if let (None, Last::Name(name)) = (&existing, &place.last) {
             let inode = self.create(&mut namespace, caller, &place.dir, Some(name), how.new_file(layout), now)?;
             take_reference(&inode)?;
@@ -171,8 +160,8 @@ impl Store {
         if how.access & access::WRITE == 0 || how.create || how.path_only {
             return Err(StoreError::Invalid);
         }
-        let mut namespace = self.own_namespace();
-        let dir = self.resolve(caller, at.0, path, !how.no_follow)?;
+        let mut namespace = self.namespace.own();
+        let dir = self.namespace.resolve(caller, at.0, path, !how.no_follow)?;
         if !dir.record().is_dir() {
             return Err(StoreError::NotDirectory);
         }
@@ -183,17 +172,11 @@ impl Store {
         Ok(inode)
     }
 
-    /// Takes one more reference to an inode that is open already.
-    pub fn acquire(&self, ino: Ino) -> Result<(), StoreError> {
-        let _namespace = self.share_namespace();
-        take_reference(&*self.load(ino.0)?)
-    }
-
     /// Gives back a reference. With the last one, the times of a written file go to the database, and a file without
     /// a name goes for good.
     pub fn release(&self, ino: Ino) -> Result<(), StoreError> {
-        let namespace = self.share_namespace();
-        let inode = self.load(ino.0)?;
+        let namespace = self.namespace.share();
+        let inode = self.namespace.load(ino.0)?;
         let before = inode.refs.fetch_update(AcqRel, Relaxed, |n| n.checked_sub(1)).map_err(|_| StoreError::Invalid)?;
         drop(namespace);
         if before > 1 {
@@ -206,6 +189,14 @@ impl Store {
         } else {
             Ok(())
         }
+    }
+}
+
+impl Namespace {
+    /// Takes one more reference to an inode that is open already.
+    pub fn acquire(&self, ino: Ino) -> Result<(), StoreError> {
+        let _namespace = self.share();
+        take_reference(&*self.load(ino.0)?)
     }
 
     /// Checks that `capability` came from this store, and is not of another inode that had the same number: there is
@@ -264,6 +255,17 @@ impl Store {
     /// The layout of a regular file.
     pub fn layout(&self, ino: Ino) -> Result<Arc<Layout>, StoreError> {
         self.inode(ino.0)?.any_regular().cloned()
+    }
+
+    fn find(&self, caller: &Caller<'_>, at: Ino, path: &[u8], how: &OpenHow) -> Result<(Arc<Inode>, bool), StoreError> {
+        let _namespace = self.share();
+        let inode = match self.root_to_read(at.0, path)? {
+            Some(root) => root,
+            None => self.resolve(caller, at.0, path, !how.no_follow)?,
+        };
+        check_open(caller, &inode, how)?;
+        take_reference(&inode)?;
+        Ok((inode, false))
     }
 }
 

@@ -63,7 +63,7 @@ impl Machine {
     fn start(&mut self) {
         let mut store = Store::open(&self.config).unwrap();
         // As on a disk.
-        store.removal.is_volatile = false;
+        store.objects.removal.is_volatile = false;
         store.db.keep_synced(&self.config.dir.join("db"), &self.dir.path().join("synced"));
         self.store = Some(store);
     }
@@ -164,7 +164,7 @@ fn a_number_that_was_given_out_is_never_given_out_again() {
 fn what_lies_where_an_object_is_to_be_created_is_nobodys() {
     let machine = Machine::new(2);
     let ino = machine.open("file");
-    let generation = machine.store().generation;
+    let generation = machine.store().namespace.generation;
     let stale = format!("target0/objects/{:02x}/{:016x}.{generation:08x}.0", ino.0 & 0xff, ino.0);
     std::fs::write(machine.dir.path().join(stale), [7; 100]).unwrap();
     machine.store().write(ino, 50, b"x", at(2)).unwrap();
@@ -180,7 +180,7 @@ fn a_capability_is_of_one_generation() {
     let store = machine.store();
     store.verify_access(&capability, access::WRITE).unwrap();
     // As from a run whose metadata were replaced by older ones.
-    let other = store.signer.sign(ino.0, capability.generation ^ 1, capability.access, capability.holder);
+    let other = store.namespace.signer.sign(ino.0, capability.generation ^ 1, capability.access, capability.holder);
     assert!(matches!(store.verify(&other), Err(crate::StoreError::Stale)));
     assert!(matches!(store.verify_access(&other, access::READ), Err(crate::StoreError::Stale)));
 }
@@ -280,7 +280,7 @@ fn a_file_that_was_cut_to_less_is_not_torn() {
     for steps in 1..=3 {
         let mut machine = Machine::new(3);
         let ino = machine.synced("file", 1, 40_000);
-        let inode = machine.store().load(ino.0).unwrap();
+        let inode = machine.store().namespace.load(ino.0).unwrap();
         let layout = inode.layout.clone().unwrap();
         match steps {
             // A stop before the first object is cut, and after one of three.
@@ -289,7 +289,7 @@ fn a_file_that_was_cut_to_less_is_not_torn() {
                 machine.store().store_size(&inode, &mut inode.own_data(), 6_000, true, at(3)).unwrap();
                 let one = Layout { targets: layout.targets[..1].to_vec(), ..(*layout).clone() };
                 let id = inode.own_data().id;
-                machine.store().targets.trim(id, &one, 4096).unwrap();
+                machine.store().objects.targets.trim(id, &one, 4096).unwrap();
             }
             _ => machine.store().set_size(ino, 6_000, at(3)).map(drop).unwrap(),
         }

@@ -7,7 +7,7 @@ use crate::blocks::{BlockFault, Blocks, Watch};
 use crate::content::{Content, Objects, Owner, SUMS, SUSPECT};
 use crate::object::file_offset;
 use crate::sums::{Place, SidecarFault};
-use crate::{Store, StoreError};
+use crate::{ObjectStore, StoreError};
 use isonomia_proto::control::ChecksumStatus;
 use isonomia_proto::fs::Layout;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Lines in the log between two calls of [`Store::settle`] at most: about damage, and about devices that take nothing.
+/// Lines in the log between two calls of [`crate::Store::settle`] at most: about damage, and about devices that take nothing.
 const LINES_MAX: usize = 20;
 /// Entries of the ring that are looked at when one is added: more than one, so that it does not grow by dead ones.
 const RING_STEPS: usize = 2;
@@ -27,7 +27,7 @@ pub(crate) struct Protection {
     pub is_on: bool,
     pub watch: Watch,
     /// Files that the database says are unsettled.
-    pub unsettled: Mutex<HashMap<Owner, Unsettled>>,
+    pub unsettled: Arc<Mutex<HashMap<Owner, Unsettled>>>,
     /// Objects whose checksums are in memory, in the order of a clock.
     loaded: Mutex<VecDeque<(Weak<Content>, usize)>>,
     memory_bytes_max: u64,
@@ -50,7 +50,7 @@ impl Protection {
         Self {
             is_on,
             watch: Watch::default(),
-            unsettled: Mutex::default(),
+            unsettled: Arc::default(),
             loaded: Mutex::default(),
             memory_bytes_max,
             damaged_total: AtomicU64::new(0),
@@ -92,7 +92,7 @@ impl Protection {
     }
 }
 
-impl Store {
+impl ObjectStore {
     /// What was found out about checksums since the store was opened.
     pub fn checksum_status(&self) -> ChecksumStatus {
         let unsettled = self.protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner);

@@ -37,7 +37,7 @@ pub(crate) mod leftovers;
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
 use crate::content::Owner;
-use crate::database::{self, Database, DirtyRecord, Stop};
+use crate::database::{self, Database, DirtyRecord, ObjectTables, Stop};
 use crate::detached::Detached;
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
@@ -54,7 +54,7 @@ use crate::removal::Removal;
 use crate::shortened;
 use crate::spread::Cuts;
 use crate::witness::Witness;
-use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, directories, durable};
+use crate::{Namespace, Numbers, ObjectStore, OpenError, Store, StoreConfig, StoreError, directories, durable};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_proto::setup::VERIFIER_MAX;
 use isonomia_units::Ino;
@@ -114,37 +114,41 @@ impl Store {
         }
         let cuts = db.cuts().map_err(fail)?;
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
-        let store = Self {
-            inodes: Cache::new(config.bounds.inodes, Inode::evictable),
-            objects: Cache::new(config.bounds.inodes, Detached::is_evictable),
+        let db = Arc::new(db);
+        let objects = ObjectStore {
+            db: ObjectTables::of(db.clone()),
+            removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
+            targets,
+            syncs: ObjectSyncs::default(),
+            emergency_space: space.clone(),
+            protection,
+            detached: Cache::new(config.bounds.inodes, Detached::is_evictable),
             removals: RwLock::new(()),
+            counts: AtomicU64::new(0),
+        };
+        let namespace = Namespace {
+            db: db.clone(),
+            inodes: Cache::new(config.bounds.inodes, Inode::evictable),
             entries: Cache::new(config.bounds.entries, |_| true),
             // What is left of the last reservation may have been used: a new one is made at the first creation.
             generation: premises.generation,
-            namespace: RwLock::new(Numbers { next, reserved: next }),
+            numbers: RwLock::new(Numbers { next, reserved: next }),
             whereabouts: OnceLock::new(),
             found_here: Default::default(),
             passages: Passages::default(),
             names_in_the_making: Mutex::default(),
-            names: SipHasher13::new_with_key(&premises.secret.names),
+            cookies: SipHasher13::new_with_key(&premises.secret.names),
             signer: CapabilitySigner::new(&premises.secret.capability),
             layouts: Layouts::new(&config.targets, config.default_layout),
-            removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
-            targets,
-            object_syncs: ObjectSyncs::default(),
-            emergency_space: space,
-            counts: AtomicU64::new(0),
-            protection,
             dirty_inodes: Mutex::default(),
             cuts: Mutex::new(cuts.into_iter().collect()),
             cut_at_start: recovered.cuts,
             loose: Mutex::default(),
             has_loose: AtomicBool::new(db.has_loose().map_err(fail)?),
-            is_recovered: has_root && !was_clean,
-            verifier,
-            db,
-            premises,
+            emergency_space: space,
+            unsettled: objects.protection.unsettled.clone(),
         };
+        let store = Self { namespace, objects, db, is_recovered: has_root && !was_clean, verifier, premises };
         store.settle_shortened(&recovered.shortened);
         Ok(store)
     }
@@ -421,7 +425,7 @@ mod tests {
         let target = TargetDir { id: TargetId(0), dir: dir.path().join("target") };
         let mut store = Store::open(&StoreConfig::new(dir.path().join("store"), ServerId(0), vec![target])).unwrap();
         // As on a disk, where what was removed waits for the database to be there.
-        store.removal.is_volatile = false;
+        store.objects.removal.is_volatile = false;
         let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
         let now = Timestamp::new(1, 0).unwrap();
         let ino = store.open_file(&Caller::ROOT, Ino::ROOT, b"gone", &how, now).unwrap().ino;
@@ -429,6 +433,6 @@ mod tests {
         store.unlink(&Caller::ROOT, Ino::ROOT, b"gone", now).unwrap();
         assert_eq!(store.db.orphans().unwrap().len(), 1);
         store.fence().end(None);
-        assert!(remove_orphans(&store.db, &store.targets).is_err());
+        assert!(remove_orphans(&store.db, &store.objects.targets).is_err());
     }
 }

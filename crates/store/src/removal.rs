@@ -1,7 +1,7 @@
 //! Objects that no file refers to any more: remembered in the database, and removed once that is on stable storage.
 //!
 //! The change that takes a file's last name away, or gives it other objects, puts an entry into `orphans` in the same
-//! batch. [`Store::remove_unused`], which the server calls every second, syncs the journal once for all entries that
+//! batch. [`ObjectStore::remove_unused`], which the server calls every second, syncs the journal once for all entries that
 //! wait, removes their objects, and then drops the entries. Each of these steps can be repeated, so a stop between any
 //! two of them leaves nothing but work that is done again.
 //!
@@ -11,7 +11,7 @@
 //! Where neither the database nor a target survives a power cut there is nothing to wait for: objects go at once.
 
 use crate::object::ObjectsId;
-use crate::{Store, StoreError};
+use crate::{ObjectStore, StoreError};
 use isonomia_proto::fs::Layout;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 1 << 16;
 const WAITING_BYTES_MAX: u64 = 1 << 30;
 /// Files whose objects are removed after one sync at most.
 const REMOVED_AT_ONCE_MAX: usize = 4096;
-/// Syncs in one call of [`Store::remove_unused`] at most: its caller has other things to do.
+/// Syncs in one call of [`ObjectStore::remove_unused`] at most: its caller has other things to do.
 const SYNCS_AT_ONCE_MAX: usize = 4;
 
 /// Objects that are in `orphans`, and in nobody's use.
@@ -69,7 +69,7 @@ impl Removal {
     }
 }
 
-impl Store {
+impl ObjectStore {
     /// Removes the objects that wait for it, after the journal was synced: to be called now and then. Tells how many
     /// files they were of; where very many wait, some are left for the next time.
     pub fn remove_unused(&self) -> Result<usize, StoreError> {

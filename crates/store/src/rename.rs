@@ -6,7 +6,7 @@ use crate::inode::{Inode, UNLINKED};
 use crate::permission::MAY_WRITE;
 use crate::record::Body;
 use crate::walk::{Last, Place};
-use crate::{Caller, RenameHow, Store, StoreError};
+use crate::{Caller, Namespace, RenameHow, Store, StoreError};
 use isonomia_proto::fs::{FileKind, Timestamp};
 use isonomia_units::Ino;
 use std::sync::Arc;
@@ -36,35 +36,37 @@ impl Store {
         how: RenameHow,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let namespace = self.own_namespace();
-        let place = self.place(caller, at.0, path)?;
-        if let Some(volume) = self.volume_named(&place)? {
-            let change = self.renamed_volume(caller, volume, &place, (at2.0, path2), how)?;
+        let namespace = self.namespace.own();
+        let place = self.namespace.place(caller, at.0, path)?;
+        if let Some(volume) = self.namespace.volume_named(&place)? {
+            let change = self.namespace.renamed_volume(caller, volume, &place, (at2.0, path2), how)?;
             return change.map_or(Ok(()), |change| Err(StoreError::OfVolume(change)));
         }
-        let place2 = self.place_beside(caller, Ino(place.dir.ino).volume(), at2.0, path2)?;
+        let place2 = self.namespace.place_beside(caller, Ino(place.dir.ino).volume(), at2.0, path2)?;
         let name = name_of(&place, StoreError::Busy)?;
         let taken = if how == RenameHow::NoReplace { StoreError::Exists } else { StoreError::Busy };
         let name2 = name_of(&place2, taken)?;
-        let old = self.end(&place, name)?;
+        let old = self.namespace.end(&place, name)?;
         let source = old.inode.as_ref().ok_or(StoreError::NotFound)?;
-        if Ino(place.dir.ino).volume() != Ino(place2.dir.ino).volume() || self.volume_named(&place2)?.is_some() {
+        if Ino(place.dir.ino).volume() != Ino(place2.dir.ino).volume()
+            || self.namespace.volume_named(&place2)?.is_some()
+        {
             return Err(StoreError::CrossDevice);
         }
-        self.check_not_in_the_making(&place2.dir, name2)?;
-        let new = self.end(&place2, name2)?;
-        self.check_kinds(&old, source, &new, how)?;
+        self.namespace.check_not_in_the_making(&place2.dir, name2)?;
+        let new = self.namespace.end(&place2, name2)?;
+        self.namespace.check_kinds(&old, source, &new, how)?;
         if new.inode.as_ref().is_some_and(|target| target.ino == source.ino) {
             return Ok(());
         }
         check_permissions(caller, &old, source, &new, how)?;
         if how != RenameHow::Exchange
             && let Some(target) = new.inode.as_ref().filter(|t| t.record().is_dir())
-            && !self.is_empty(target.ino)?
+            && !self.namespace.is_empty(target.ino)?
         {
             return Err(StoreError::NotEmpty);
         }
-        let reclaimed = self.swap_names(&old, source, &new, how, now)?;
+        let reclaimed = self.namespace.swap_names(&old, source, &new, how, now)?;
         source.note_found_in(new.dir.ino);
         if let (Some(target), RenameHow::Exchange) = (&new.inode, how) {
             target.note_found_in(old.dir.ino);
@@ -72,7 +74,9 @@ impl Store {
         drop(namespace);
         self.reclaim_all(reclaimed)
     }
+}
 
+impl Namespace {
     fn end<'p>(&self, place: &'p Place, name: &'p [u8]) -> Result<End<'p>, StoreError> {
         let inode = match self.look_up(&place.dir, name)? {
             Some(entry) => Some(self.load(entry.ino)?),

@@ -18,7 +18,7 @@ use crate::permission::after_write;
 use crate::record::Record;
 use crate::removal::Unused;
 use crate::sums::SidecarFault;
-use crate::{Store, StoreError};
+use crate::{ObjectStore, Store, StoreError};
 use isonomia_proto::fs::{Layout, Timestamp};
 use isonomia_units::Ino;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ impl Store {
             return Err(StoreError::MustCut { ino: Ino(inode.ino), size_bytes: size });
         }
         if size > inode.size() {
-            self.check_may_grow(inode)?;
+            self.namespace.check_may_grow(inode)?;
         }
         if inode.has(OBJECTS) && size == 0 {
             let unused = self.replace_objects(inode, layout, &mut objects, now)?;
             drop(objects);
-            self.remove_later(unused);
+            self.objects.remove_later(unused);
             return Ok(());
         }
         self.check_objects(inode, layout, &mut objects)?;
@@ -60,12 +60,12 @@ impl Store {
     ) -> Result<Unused, StoreError> {
         // The record is not to say what the old ones took.
         inode.space.forget();
-        let mut numbers = self.own_namespace();
+        let mut numbers = self.namespace.own();
         check_alive(inode)?;
-        let number = self.new_number(&mut numbers, Ino(inode.ino).volume())?;
-        let new = ObjectsId { number, generation: self.generation };
+        let number = self.namespace.new_number(&mut numbers, Ino(inode.ino).volume())?;
+        let new = ObjectsId { number, generation: self.namespace.generation };
         let unused = Unused { id: objects.id, layout: layout.clone(), size: inode.size() };
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.orphan(inode, unused.id, layout);
         if inode.has(UNLINKED) {
             edit.orphan(inode, new, layout);
@@ -97,9 +97,9 @@ impl Store {
             inode.space.forget();
         }
         {
-            let _namespace = self.own_namespace();
+            let _namespace = self.namespace.own();
             check_alive(inode)?;
-            let mut edit = self.edit();
+            let mut edit = self.namespace.edit();
             let record = edit.record(inode);
             record.size = size;
             note_write(record, now);
@@ -114,7 +114,7 @@ impl Store {
             // Before anybody else changes the record, or that would bring the old size back.
             inode.resize(objects, size);
         }
-        if is_cut && !inode.has(UNLINKED) && !self.removal.is_volatile {
+        if is_cut && !inode.has(UNLINKED) && !self.objects.removal.is_volatile {
             self.db.sync(true)?;
         }
         Ok(())
@@ -128,9 +128,16 @@ impl Store {
         objects: &mut Objects,
         size: u64,
     ) -> Result<(), StoreError> {
-        let is_synced = !self.is_volatile() && !inode.has(UNLINKED);
+        let is_synced = !self.objects.is_volatile() && !inode.has(UNLINKED);
         for index in 0..layout.targets.len() {
-            self.cut_bytes(&inode.content, layout, objects, index, object_size(layout, index, size), is_synced)?;
+            self.objects.cut_bytes(
+                &inode.content,
+                layout,
+                objects,
+                index,
+                object_size(layout, index, size),
+                is_synced,
+            )?;
         }
         objects.is_trimmed = true;
         if !inode.has(UNLINKED) {
@@ -141,6 +148,33 @@ impl Store {
         Ok(())
     }
 
+    /// Cuts what objects have beyond the end of the file, unless that is known to be nothing. There can be something
+    /// after a power cut: bytes that were written, and whose size was not.
+    pub(crate) fn check_objects(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &mut Objects,
+    ) -> Result<(), StoreError> {
+        for index in 0..layout.targets.len() {
+            if objects.is_trimmed || !inode.has(OBJECTS) {
+                break;
+            }
+            let wanted = object_size(layout, index, inode.size());
+            let found = self.objects.targets.stat_object(inode.place(objects.id, layout, index))?;
+            if found.is_some_and(|stat| stat.st_size as u64 > wanted) {
+                self.before_change(inode)?;
+                let is_synced = !self.objects.is_volatile() && !inode.has(UNLINKED);
+                self.objects.cut_bytes(&inode.content, layout, objects, index, wanted, is_synced)?;
+                inode.space.forget();
+            }
+        }
+        objects.is_trimmed = true;
+        Ok(())
+    }
+}
+
+impl ObjectStore {
     /// Cuts one object to so many bytes. On stable storage if it `is_synced`: the dirty record of a later write says that the
     /// file is as long as its objects, and a power cut is not to bring back what was cut off.
     pub(crate) fn cut_bytes(
@@ -204,31 +238,6 @@ impl Store {
             Err(fault) => Err(fail(sidecar_fault(fault, wanted))),
         }
     }
-
-    /// Cuts what objects have beyond the end of the file, unless that is known to be nothing. There can be something
-    /// after a power cut: bytes that were written, and whose size was not.
-    pub(crate) fn check_objects(
-        &self,
-        inode: &Arc<Inode>,
-        layout: &Layout,
-        objects: &mut Objects,
-    ) -> Result<(), StoreError> {
-        for index in 0..layout.targets.len() {
-            if objects.is_trimmed || !inode.has(OBJECTS) {
-                break;
-            }
-            let wanted = object_size(layout, index, inode.size());
-            let found = self.targets.stat_object(inode.place(objects.id, layout, index))?;
-            if found.is_some_and(|stat| stat.st_size as u64 > wanted) {
-                self.before_change(inode)?;
-                let is_synced = !self.is_volatile() && !inode.has(UNLINKED);
-                self.cut_bytes(&inode.content, layout, objects, index, wanted, is_synced)?;
-                inode.space.forget();
-            }
-        }
-        objects.is_trimmed = true;
-        Ok(())
-    }
 }
 
 /// The caller holds the namespace lock.
@@ -259,10 +268,10 @@ mod tests {
         let ino = create(&store, "file");
         store.write(ino, 0, &[7; 7 * BLOCK], now()).unwrap();
         (0..2).for_each(|_| store.settle().unwrap());
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         assert!(!inode.has(DIRTY));
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
-        let object = store.targets.path(place);
+        let object = store.objects.targets.path(place);
         (store, inode, object)
     }
 
@@ -277,7 +286,7 @@ mod tests {
         let ino = Ino(inode.ino);
         drop((store, inode));
         let store = Store::open(&config).unwrap();
-        assert_eq!(store.inode(ino.0).unwrap().size(), 4 * BLOCK as u64);
+        assert_eq!(store.namespace.inode(ino.0).unwrap().size(), 4 * BLOCK as u64);
     }
 
     #[test]

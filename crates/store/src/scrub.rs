@@ -14,7 +14,7 @@ use crate::checksum::{BLOCK_BYTES, blocks_in};
 use crate::content::{Content, RECLAIMED};
 use crate::object::{ObjectPlace, object_size};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
-use crate::{Store, StoreError};
+use crate::{Namespace, ObjectStore, Store, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::TargetId;
 use std::sync::{Arc, RwLockWriteGuard};
@@ -126,9 +126,9 @@ impl Store {
             return Ok(ScrubNext::Range(run(block, blocks) * BLOCK));
         }
         let (found, is_end) = match pass.next {
-            Next::File(ino, index) => self.find_file_to_scrub(pass, ino, index)?,
-            Next::DetachedAfter(after) => self.find_detached_to_scrub(pass, after)?,
-            Next::Detached(place) => self.find_detached_to_scrub(pass, Some(place))?,
+            Next::File(ino, index) => self.namespace.find_file_to_scrub(pass, ino, index)?,
+            Next::DetachedAfter(after) => self.objects.find_detached_to_scrub(pass, after)?,
+            Next::Detached(place) => self.objects.find_detached_to_scrub(pass, Some(place))?,
         };
         if let Some(bytes) = found {
             pass.stage = Stage::Within { block: 0, blocks: bytes / BLOCK };
@@ -145,6 +145,45 @@ impl Store {
         Ok(ScrubNext::Searching)
     }
 
+    /// Looks at the range that [`Self::find_to_scrub`] found. Damage goes to the log, and is counted as that which readers
+    /// meet. After an error the pass goes on with the next object.
+    pub fn scrub(&self, pass: &mut ScrubPass) -> Result<Scrubbed, StoreError> {
+        let Stage::Within { block, blocks } = pass.stage else { return Ok(Scrubbed::default()) };
+        let run = run(block, blocks);
+        let looked_at = match pass.next {
+            Next::File(ino, index) => {
+                self.namespace.inode(ino).and_then(|inode| self.objects.scrub_range(&inode.content, index, block, run))
+            }
+            Next::Detached(place) => {
+                self.objects.detached(place).and_then(|object| self.objects.scrub_range(&object.content, 0, block, run))
+            }
+            Next::DetachedAfter(_) => Ok((Scrubbed::default(), None)),
+        };
+        let looked_at = match looked_at {
+            Ok(looked_at) => Ok(looked_at),
+            // Removed meanwhile.
+            Err(StoreError::Stale) => Ok((Scrubbed::default(), None)),
+            Err(error) => Err(error),
+        };
+        self.objects.trim_sums();
+        match looked_at {
+            Ok((scrubbed, rest)) => {
+                pass.done_bytes += scrubbed.bytes;
+                match rest {
+                    Some((block, blocks)) => pass.stage = Stage::Within { block, blocks },
+                    None => pass.leave_object(),
+                }
+                Ok(scrubbed)
+            }
+            Err(error) => {
+                pass.leave_object();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Namespace {
     /// Looks for an object of a file, in some records; how many bytes it has, if there is one, and whether these were the
     /// last.
     fn find_file_to_scrub(
@@ -180,7 +219,9 @@ impl Store {
         })?;
         Ok((found, is_end))
     }
+}
 
+impl ObjectStore {
     /// The same for detached objects. How long one is, its host has to be asked, which is done for one at a time.
     fn find_detached_to_scrub(
         &self,
@@ -212,43 +253,6 @@ impl Store {
             }
         }
         Ok((next, is_end && next.is_none()))
-    }
-
-    /// Looks at the range that [`Self::find_to_scrub`] found. Damage goes to the log, and is counted as that which readers
-    /// meet. After an error the pass goes on with the next object.
-    pub fn scrub(&self, pass: &mut ScrubPass) -> Result<Scrubbed, StoreError> {
-        let Stage::Within { block, blocks } = pass.stage else { return Ok(Scrubbed::default()) };
-        let run = run(block, blocks);
-        let looked_at = match pass.next {
-            Next::File(ino, index) => {
-                self.inode(ino).and_then(|inode| self.scrub_range(&inode.content, index, block, run))
-            }
-            Next::Detached(place) => {
-                self.detached(place).and_then(|object| self.scrub_range(&object.content, 0, block, run))
-            }
-            Next::DetachedAfter(_) => Ok((Scrubbed::default(), None)),
-        };
-        let looked_at = match looked_at {
-            Ok(looked_at) => Ok(looked_at),
-            // Removed meanwhile.
-            Err(StoreError::Stale) => Ok((Scrubbed::default(), None)),
-            Err(error) => Err(error),
-        };
-        self.trim_sums();
-        match looked_at {
-            Ok((scrubbed, rest)) => {
-                pass.done_bytes += scrubbed.bytes;
-                match rest {
-                    Some((block, blocks)) => pass.stage = Stage::Within { block, blocks },
-                    None => pass.leave_object(),
-                }
-                Ok(scrubbed)
-            }
-            Err(error) => {
-                pass.leave_object();
-                Err(error)
-            }
-        }
     }
 
     /// Looks at `run` blocks of an object from `first` on, or from where the hole there ends; what was found, and, if there

@@ -53,7 +53,7 @@ use crate::detached::Detached;
 use crate::edit::ReclaimList;
 use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
 use crate::protect::Unsettled;
-use crate::{Store, StoreError};
+use crate::{ObjectStore, Store, StoreError};
 use isonomia_units::Ino;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -117,24 +117,26 @@ impl Store {
         if inode.has(SPREAD) {
             return Ok(());
         }
-        if inode.has(SUMS) && !self.protection.is_on {
+        if inode.has(SUMS) && !self.objects.protection.is_on {
             return self.give_up_sums(inode);
         }
-        self.unsettle(inode)
+        self.objects.unsettle(inode)
     }
 
     /// Checksums are off: after a write they would be wrong.
     fn give_up_sums(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
-        let _namespace = self.own_namespace();
+        let _namespace = self.namespace.own();
         inode.clear(SUMS);
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         edit.record(inode);
         let committed = edit.commit().and_then(|ReclaimList(_)| self.db.sync(true));
         committed.inspect_err(|_| {
             inode.set(SUMS);
         })
     }
+}
 
+impl ObjectStore {
     pub(crate) fn unsettle(&self, content: &Content) -> Result<(), StoreError> {
         let will_have_sums = self.protection.is_on && (content.has(SUMS) || !content.has(OBJECTS));
         if !will_have_sums || content.has(UNSETTLED) {
@@ -151,18 +153,21 @@ impl Store {
         content.set(UNSETTLED);
         Ok(())
     }
+}
 
+impl Store {
     /// Whether who writes to the file next has to wait for the database: the file rests, and is to be known as written before
     /// its first byte changes. Of a file that was not looked up lately it is not known.
     pub fn write_waits(&self, ino: Ino) -> bool {
         let rests = |inode: Arc<Inode>| inode.has(SUMS) && inode.has(OBJECTS) && !inode.has(UNSETTLED);
-        !self.is_volatile() && self.inodes.get(ino.0).is_none_or(|inode| self.protection.is_on && rests(inode))
+        !self.objects.is_volatile()
+            && self.namespace.inodes.get(ino.0).is_none_or(|inode| self.objects.protection.is_on && rests(inode))
     }
 
     /// Brings files that were not written since the last call to stable storage, with their checksums and sizes. To be
     /// called every few seconds, by a thread that may wait for the storage.
     pub fn settle(&self) -> Result<(), StoreError> {
-        self.protection.report();
+        self.objects.protection.report();
         self.settle_those(|content| !content.written.swap(false, Relaxed)).map(drop)
     }
 
@@ -176,8 +181,8 @@ impl Store {
     /// The same for all files that rest for as long as this takes.
     pub(crate) fn settle_what_rests(&self) -> Result<(), StoreError> {
         // What is written meanwhile comes up again and again.
-        let dirty = self.dirty_inodes().all().count();
-        let files = dirty + self.unsettled().len();
+        let dirty = self.namespace.dirty_inodes().all().count();
+        let files = dirty + self.objects.unsettled().len();
         for _ in 0..=files / FILES_MAX {
             if self.settle_those(every)? == 0 {
                 break;
@@ -188,17 +193,17 @@ impl Store {
 
     fn settling(&self, owner: Owner) -> Result<Settling, StoreError> {
         match owner {
-            Owner::File(ino) => self.inode(ino).map(Settling::File),
-            Owner::Detached(place) => self.detached(place).map(Settling::Detached),
+            Owner::File(ino) => self.namespace.inode(ino).map(Settling::File),
+            Owner::Detached(place) => self.objects.detached(place).map(Settling::Detached),
         }
     }
 
     fn settle_those(&self, is_quiet: impl Fn(&Content) -> bool) -> Result<usize, StoreError> {
         let mut waiting: HashMap<Owner, Unsettled> = HashMap::new();
-        if self.protection.is_on {
-            waiting.clone_from(&self.unsettled());
+        if self.objects.protection.is_on {
+            waiting.clone_from(&self.objects.unsettled());
         }
-        for ino in self.dirty_inodes().all() {
+        for ino in self.namespace.dirty_inodes().all() {
             waiting.entry(Owner::File(ino)).or_default();
         }
         let mut budget = SUSPECT_BLOCKS_MAX;
@@ -208,9 +213,9 @@ impl Store {
             let settling = match self.settling(owner) {
                 Ok(settling) => settling,
                 Err(StoreError::Stale) => {
-                    self.settled(owner)?;
+                    self.objects.settled(owner)?;
                     if let Owner::File(ino) = owner {
-                        self.forget_dirty(ino);
+                        self.namespace.forget_dirty(ino);
                     }
                     continue;
                 }
@@ -223,7 +228,7 @@ impl Store {
             if !is_quiet(content) || content.has(UNLINKED) {
                 continue;
             }
-            match state.suspect.map_or(Ok(true), |done| self.renew(content, done, &mut budget, false)) {
+            match state.suspect.map_or(Ok(true), |done| self.objects.renew(content, done, &mut budget, false)) {
                 Ok(true) => quiet.push(owner),
                 Ok(false) => {}
                 Err(error) => failed.add(error),
@@ -246,36 +251,38 @@ impl Store {
         let settling = self.settling(owner)?;
         tracing::info!(ino = %settling.content().ino(), "looking through all that is left of a file that lacks blocks");
         let mut budget = u64::MAX;
-        self.renew(settling.content(), 0, &mut budget, true)?;
+        self.objects.renew(settling.content(), 0, &mut budget, true)?;
         self.write_back_and_sync(vec![settling]).iter().try_for_each(|settling| self.let_rest(settling).map(drop))
     }
 
     fn let_rest(&self, settling: &Settling) -> Result<bool, StoreError> {
         match settling {
             Settling::File(inode) => self.end_settling(inode),
-            Settling::Detached(object) => self.end_settling_detached(object),
+            Settling::Detached(object) => self.objects.end_settling_detached(object),
         }
     }
 
     /// Removes entry and dirty record of a file whose objects and checksums were synced, unless it was written since.
     fn end_settling(&self, inode: &Arc<Inode>) -> Result<bool, StoreError> {
         let mut objects = inode.own_data();
-        let _namespace = self.own_namespace();
+        let _namespace = self.namespace.own();
         if is_busy(inode) || inode.has(UNLINKED) {
             return Ok(false);
         }
         objects.all_synced(inode.size());
-        let mut edit = self.edit();
+        let mut edit = self.namespace.edit();
         if inode.has(DIRTY) {
             edit.flush(inode, inode.size());
         }
-        if inode.has(UNSETTLED) && self.protection.is_on {
+        if inode.has(UNSETTLED) && self.objects.protection.is_on {
             edit.settle(inode);
         }
         let ReclaimList(_) = edit.commit()?;
         Ok(true)
     }
+}
 
+impl ObjectStore {
     /// The same for a detached object.
     fn end_settling_detached(&self, object: &Detached) -> Result<bool, StoreError> {
         let content = &object.content;
@@ -299,22 +306,24 @@ impl Store {
         self.unsettled().remove(&owner);
         Ok(())
     }
+}
 
+impl Store {
     /// Writes sidecars back and syncs them with their objects; the files for which that succeeded.
     fn write_back_and_sync(&self, files: Vec<Settling>) -> Vec<Settling> {
         let by_file = files.len() <= SYNC_FILES_MAX;
         let mut done = Vec::with_capacity(files.len());
         let mut failed = Failures::default();
         for settling in files {
-            match self.write_back(settling.content(), by_file && !self.is_volatile()) {
+            match self.objects.write_back(settling.content(), by_file && !self.objects.is_volatile()) {
                 Ok(()) => done.push(settling),
                 Err(error) => failed.add(error),
             }
         }
         failed.tell("files cannot be brought to stable storage yet");
         if !by_file
-            && !self.is_volatile()
-            && let Err(error) = self.targets.sync_all()
+            && !self.objects.is_volatile()
+            && let Err(error) = self.objects.targets.sync_all()
         {
             let files = done.len();
             tracing::error!(files, %error,
@@ -323,13 +332,15 @@ impl Store {
             done.drain(..).for_each(|settling| {
                 let content = settling.content();
                 content.count_lost_writes();
-                self.distrust(content, 0..content.layout.as_ref().map_or(0, |layout| layout.targets.len()));
+                self.objects.distrust(content, 0..content.layout.as_ref().map_or(0, |layout| layout.targets.len()));
             });
             self.db.forget_verifier();
         }
         done
     }
+}
 
+impl ObjectStore {
     fn write_back(&self, content: &Arc<Content>, sync: bool) -> Result<(), StoreError> {
         let Some(layout) = content.layout.clone() else { return Ok(()) };
         for index in 0..layout.targets.len() {
@@ -469,7 +480,7 @@ mod tests {
         let config = config(dir.path());
         let mut store = Store::open(&config).unwrap();
         // As on a disk.
-        store.removal.is_volatile = false;
+        store.objects.removal.is_volatile = false;
         let now = now();
         let names = ["spoilt", "first", "second", "third"];
         let inos = names.map(|name| {
@@ -481,12 +492,12 @@ mod tests {
         let mut change = store.db.change();
         change.spoil_record(inos[0].0);
         change.commit().unwrap();
-        store.inodes.remove(inos[0].0);
+        store.namespace.inodes.remove(inos[0].0);
         store.flush_dirty().unwrap_or_default();
         (0..2).for_each(|_| store.settle().unwrap());
         let left: Vec<u64> = store.db.dirty_records().unwrap().iter().map(|(ino, _)| *ino).collect();
         assert_eq!(left, [inos[0].0]);
-        assert_eq!(store.unsettled().keys().copied().collect::<Vec<_>>(), [Owner::File(inos[0].0)]);
+        assert_eq!(store.objects.unsettled().keys().copied().collect::<Vec<_>>(), [Owner::File(inos[0].0)]);
         store.backup(&dir.path().join("copy"), &AtomicBool::new(false)).unwrap();
         assert!(store.close().is_err());
         drop(store);
@@ -507,18 +518,18 @@ mod tests {
         let config = config(dir.path());
         let mut store = Store::open(&config).unwrap();
         // As on a disk.
-        store.removal.is_volatile = false;
+        store.objects.removal.is_volatile = false;
         let now = now();
         let ino = create(&store, "file");
         store.write(ino, 0, &[7; 10_000], now).unwrap();
         store.settle_all().unwrap();
-        let inode = store.inode(ino.0).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let sidecar = dir.path().join("target/objects").join(place.object.sidecar_name());
         let old = std::fs::read(&sidecar).unwrap();
         store.write(ino, 0, &[8; 10_000], now).unwrap();
         // As when memory was given back: nothing is left to be written, but to be synced.
-        inode.sums()[0].lock().write_back(&store.targets.sidecar(place).unwrap()).unwrap();
+        inode.sums()[0].lock().write_back(&store.objects.targets.sidecar(place).unwrap()).unwrap();
         std::fs::remove_file(&sidecar).unwrap();
         // This can be opened and not be synced.
         rustix::fs::mknodat(rustix::fs::CWD, &sidecar, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();

@@ -16,7 +16,7 @@ use crate::data::is_lost;
 use crate::inode::{Inode, SPREAD};
 use crate::object::{file_size, object_size, spot};
 use crate::sums::next_data;
-use crate::{FILE_SIZE_MAX, Store, StoreError};
+use crate::{FILE_SIZE_MAX, ObjectStore, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_units::Ino;
@@ -40,23 +40,85 @@ impl Store {
             // Programs take a file without blocks for one hole.
             attr.blocks = attr.size_bytes.div_ceil(BLOCK_BYTES);
         } else if let Some(layout) = &inode.layout {
-            attr.blocks = self.blocks(inode, layout)?;
+            attr.blocks = self.objects.blocks(inode, layout)?;
         }
         Ok(attr)
-    }
-
-    /// What the objects take, in blocks of 512 bytes.
-    pub(crate) fn blocks(&self, content: &Content, layout: &Layout) -> Result<u64, StoreError> {
-        match content.space.blocks() {
-            Some(blocks) => Ok(blocks),
-            None => self.count_now(content, layout, &content.share_data()),
-        }
     }
 
     /// Counts the blocks of a file that is about to be flushed. Where that fails they stay unknown.
     pub(crate) fn remember_blocks(&self, inode: &Inode, layout: &Layout, objects: &Objects) {
         if inode.space.blocks().is_none() {
-            let _ = self.count_now(inode, layout, objects);
+            let _ = self.objects.count_now(inode, layout, objects);
+        }
+    }
+
+    /// Changes the space below `len` bytes at `offset`, on the strength of a capability that was verified.
+    ///
+    /// The change is alone: readers and writers see the file as before or as after it. When the storage is full a part
+    /// of it can be done.
+    pub fn change_space(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        how: SpaceChange,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(StoreError::FileTooLarge)?;
+        if len == 0 {
+            return Err(StoreError::Invalid);
+        }
+        let inode = self.namespace.inode(ino.0)?;
+        let layout = inode.regular()?;
+        let mut objects = inode.own_data();
+        self.before_write(&inode, now)?;
+        self.check_objects(&inode, layout, &mut objects)?;
+        let grows = self.objects.admit_space(end, len, how, &inode)?;
+        let changed = (0..layout.targets.len()).try_for_each(|index| {
+            let start = object_size(layout, index, offset);
+            let part_len = object_size(layout, index, end) - start;
+            if part_len == 0 {
+                return Ok(());
+            }
+            self.objects.targets.open_object(
+                &inode.content,
+                layout,
+                &mut objects,
+                index,
+                how != SpaceChange::PunchHole,
+            )?;
+            self.objects.change_object(&inode.content, layout, &objects, index, start..start + part_len, how, grows)
+        });
+        inode.space.forget();
+        if grows && changed.is_ok() {
+            inode.grow(end);
+        }
+        // Some objects may have grown, and the file did not.
+        objects.is_trimmed = changed.is_ok();
+        inode.touch(now);
+        changed
+    }
+
+    /// Where the next `what` begins, at `offset` or behind it; [`StoreError::NoDevice`] (ENXIO, as `lseek(2)` has it) if
+    /// `offset` is at the end of the file or beyond, or only a hole is left of it.
+    pub fn seek(&self, ino: Ino, offset: u64, what: Extent) -> Result<u64, StoreError> {
+        let inode = self.namespace.inode(ino.0)?;
+        let layout = inode.regular()?.clone();
+        let mut objects = inode.own_data();
+        if offset >= inode.size() {
+            return Err(StoreError::NoDevice);
+        }
+        self.check_objects(&inode, &layout, &mut objects)?;
+        self.objects.seek_objects(&inode.content, &layout, &mut objects, offset, what)
+    }
+}
+
+impl ObjectStore {
+    /// What the objects take, in blocks of 512 bytes.
+    pub(crate) fn blocks(&self, content: &Content, layout: &Layout) -> Result<u64, StoreError> {
+        match content.space.blocks() {
+            Some(blocks) => Ok(blocks),
+            None => self.count_now(content, layout, &content.share_data()),
         }
     }
 
@@ -82,47 +144,6 @@ impl Store {
             blocks += stat.map_or(0, |stat| stat.st_blocks.max(0) as u64 * 512 / BLOCK_BYTES);
         }
         Ok(blocks)
-    }
-
-    /// Changes the space below `len` bytes at `offset`, on the strength of a capability that was verified.
-    ///
-    /// The change is alone: readers and writers see the file as before or as after it. When the storage is full a part
-    /// of it can be done.
-    pub fn change_space(
-        &self,
-        ino: Ino,
-        offset: u64,
-        len: u64,
-        how: SpaceChange,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
-        let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(StoreError::FileTooLarge)?;
-        if len == 0 {
-            return Err(StoreError::Invalid);
-        }
-        let inode = self.inode(ino.0)?;
-        let layout = inode.regular()?;
-        let mut objects = inode.own_data();
-        self.before_write(&inode, now)?;
-        self.check_objects(&inode, layout, &mut objects)?;
-        let grows = self.admit_space(end, len, how, &inode)?;
-        let changed = (0..layout.targets.len()).try_for_each(|index| {
-            let start = object_size(layout, index, offset);
-            let part_len = object_size(layout, index, end) - start;
-            if part_len == 0 {
-                return Ok(());
-            }
-            self.targets.open_object(&inode.content, layout, &mut objects, index, how != SpaceChange::PunchHole)?;
-            self.change_object(&inode.content, layout, &objects, index, start..start + part_len, how, grows)
-        });
-        inode.space.forget();
-        if grows && changed.is_ok() {
-            inode.grow(end);
-        }
-        // Some objects may have grown, and the file did not.
-        objects.is_trimmed = changed.is_ok();
-        inode.touch(now);
-        changed
     }
 
     /// Lets the space below `len` bytes, which end at `end`, change; whether the end moves.
@@ -180,20 +201,7 @@ impl Store {
         })
     }
 
-    /// Where the next `what` begins, at `offset` or behind it; [`StoreError::NoDevice`] (ENXIO, as `lseek(2)` has it) if
-    /// `offset` is at the end of the file or beyond, or only a hole is left of it.
-    pub fn seek(&self, ino: Ino, offset: u64, what: Extent) -> Result<u64, StoreError> {
-        let inode = self.inode(ino.0)?;
-        let layout = inode.regular()?.clone();
-        let mut objects = inode.own_data();
-        if offset >= inode.size() {
-            return Err(StoreError::NoDevice);
-        }
-        self.check_objects(&inode, &layout, &mut objects)?;
-        self.seek_objects(&inode.content, &layout, &mut objects, offset, what)
-    }
-
-    /// As [`Self::seek`], in objects that have nothing beyond the end, which is behind `offset`.
+    /// As [`Store::seek`], in objects that have nothing beyond the end, which is behind `offset`.
     pub(crate) fn seek_objects(
         &self,
         content: &Arc<Content>,

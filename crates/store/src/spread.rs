@@ -70,7 +70,7 @@ use crate::edit::ReclaimList;
 use crate::inode::{CUTTING, DIRTY, Inode, LOOSE, SET_ID, SPREAD, UNLINKED};
 use crate::object::{ObjectPlace, ObjectsId, object_size};
 use crate::resize::{check_alive, note_write};
-use crate::{Caller, FILE_SIZE_MAX, OpenHow, Opened, Store, StoreError};
+use crate::{Caller, FILE_SIZE_MAX, Namespace, OpenHow, Opened, Store, StoreError};
 use isonomia_proto::fs::{Layout, Timestamp};
 use isonomia_units::Ino;
 use std::collections::{HashMap, HashSet};
@@ -165,21 +165,6 @@ impl Store {
         self.open_with(caller, at, path, how, Some(layout), now)
     }
 
-    /// What a client needs to get at the bytes of a spread file; [`StoreError::Invalid`] if it is none.
-    pub fn spread_of(&self, ino: Ino) -> Result<Spread, StoreError> {
-        let inode = self.inode(ino.0)?;
-        let objects = inode.spread()?;
-        let _data = inode.share_data();
-        Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts(), shortened: inode.shortened() })
-    }
-
-    /// Whether the first cut of a spread file after the one of number `cuts` made it shorter; nothing if that is not known, as after a start.
-    pub fn was_shortened_after(&self, ino: Ino, cuts: u64) -> Result<Option<bool>, StoreError> {
-        let inode = self.inode(ino.0)?;
-        let _data = inode.share_data();
-        Ok(inode.was_shortened_after(cuts))
-    }
-
     /// Takes the word of a writer that the file reaches to `at_least` and was written to `now`; tells its size. `cuts` is the
     /// number of the last cut that the objects had when they were written. [`StoreError::CutMeanwhile`] if that is an older
     /// cut than the file's, or if the file is being cut and would have to grow.
@@ -187,7 +172,7 @@ impl Store {
         if at_least > FILE_SIZE_MAX {
             return Err(StoreError::FileTooLarge);
         }
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         inode.spread()?;
         {
             let _data = inode.share_data();
@@ -214,11 +199,11 @@ impl Store {
             return Err(StoreError::CutMeanwhile);
         }
         if grows {
-            self.check_may_grow(inode)?;
+            self.namespace.check_may_grow(inode)?;
         }
         self.before_write(inode, now)?;
         if grows {
-            let _namespace = self.share_namespace();
+            let _namespace = self.namespace.share();
             check_alive(inode)?;
             if !inode.has(UNLINKED) {
                 let mut change = self.db.change();
@@ -231,29 +216,149 @@ impl Store {
         Ok(inode.size())
     }
 
-    /// [`StoreError::CutMeanwhile`] of a spread file that has to be cut before it grows. The caller owns its data.
-    pub(crate) fn check_may_grow(&self, inode: &Inode) -> Result<(), StoreError> {
-        if !inode.has(CUTTING | LOOSE) {
-            return Ok(());
-        }
-        if inode.has(LOOSE) {
-            self.loose().insert(inode.ino);
-        }
-        Err(StoreError::CutMeanwhile)
-    }
-
     /// Notes that somebody may write the objects of a spread file from now on, whatever he tells: its set-id bits go.
     pub fn note_writer(&self, ino: Ino, now: Timestamp) -> Result<(), StoreError> {
-        let inode = self.inode(ino.0)?;
+        let inode = self.namespace.inode(ino.0)?;
         inode.spread()?;
         if inode.has(LOOSE) {
-            self.loose().insert(ino.0);
+            self.namespace.loose().insert(ino.0);
         }
         if inode.has(SET_ID) {
             let _data = inode.own_data();
             self.before_write(&inode, now)?;
         }
         Ok(())
+    }
+
+    /// Begins to cut loose files to the sizes that they have, `max` of them at most; that stands on stable storage when this
+    /// returns. One that cannot be cut stays loose, and keeps no other from being cut. Nothing begins in a closed volume: it may
+    /// have been copied already. To be called within a [passage](Self::passage).
+    pub fn cut_loose(&self, max: usize) -> Result<Vec<Cut>, StoreError> {
+        let closed = self.namespace.whereabouts();
+        let is_closed = |ino: u64| closed.as_ref().is_some_and(|known| known.closed.contains_key(&Ino(ino).volume()));
+        let loose: Vec<u64> =
+            self.namespace.loose().iter().filter(|ino| !is_closed(**ino)).take(max).copied().collect();
+        let mut cuts = Vec::with_capacity(loose.len());
+        for ino in loose {
+            match self.namespace.cut_if_there(ino) {
+                Ok(Some(cut)) => cuts.push(cut),
+                Ok(None) => _ = self.namespace.loose().remove(&ino),
+                Err(error) => tracing::error!(ino, %error, "a file that has lost a writer cannot be cut"),
+            }
+        }
+        if !cuts.is_empty() && !self.objects.is_volatile() {
+            self.db.sync(true)?;
+        }
+        Ok(cuts)
+    }
+
+    /// Begins to cut a spread file to `size_bytes`, which is not above its size; that stands on stable storage when this
+    /// returns. It takes the place of a cut that was begun before, also of one to the same size: an object that has done that
+    /// one may have been written to since.
+    pub fn begin_cut(&self, ino: Ino, size_bytes: u64, now: Timestamp) -> Result<Cut, StoreError> {
+        let inode = self.namespace.inode(ino.0)?;
+        let spread = inode.spread()?;
+        let mut objects = inode.own_data();
+        if size_bytes > inode.size() {
+            return Err(StoreError::Invalid);
+        }
+        let number = inode.cuts() + 1;
+        self.namespace.put_cut(&inode, &mut objects, size_bytes, number, Some(now))?;
+        drop(objects);
+        if !self.objects.is_volatile() {
+            self.db.sync(true)?;
+        }
+        Ok(Cut { ino, number, size_bytes, objects: spread })
+    }
+
+    /// Notes that all objects have done the cut of this `number`. `highest` is the highest number that one of them told: where
+    /// that is above `number`, an older copy of the metadata was put back, no object has done anything, and the file is to
+    /// be cut once more, as is told. A cut that is not the file's last changes nothing.
+    pub fn finish_cut(&self, ino: Ino, number: u64, highest: u64, now: Timestamp) -> Result<Option<Cut>, StoreError> {
+        let inode = self.namespace.inode(ino.0)?;
+        let spread = inode.spread()?;
+        let mut objects = inode.own_data();
+        if self.namespace.cuts().get(&ino.0) != Some(&number) {
+            return Ok(None);
+        }
+        let size_bytes = inode.size();
+        if highest > number {
+            self.namespace.put_cut(&inode, &mut objects, size_bytes, highest + 1, Some(now))?;
+            drop(objects);
+            if !self.objects.is_volatile() {
+                self.db.sync(true)?;
+            }
+            return Ok(Some(Cut { ino, number: highest + 1, size_bytes, objects: spread }));
+        }
+        let mut change = self.db.change();
+        change.remove_cut(ino.0);
+        change.commit()?;
+        self.namespace.cuts().remove(&ino.0);
+        inode.clear(CUTTING);
+        Ok(None)
+    }
+
+    /// Cuts that were begun and not finished, on stable storage: to be gone on with after a start, and whenever a server is
+    /// back.
+    pub fn cuts_to_redo(&self) -> Result<Vec<Cut>, StoreError> {
+        let begun: Vec<(u64, u64)> = self.namespace.cuts().iter().map(|(ino, number)| (*ino, *number)).collect();
+        let mut cuts = Vec::with_capacity(begun.len());
+        for (ino, number) in begun {
+            let inode = match self.namespace.inode(ino) {
+                Err(StoreError::Stale) => continue,
+                inode => inode?,
+            };
+            let _data = inode.share_data();
+            if inode.has(CUTTING) && inode.cuts() == number {
+                let objects = inode.spread()?;
+                cuts.push(Cut { ino: Ino(ino), number, size_bytes: inode.size(), objects });
+            }
+        }
+        if !cuts.is_empty() && !self.objects.is_volatile() {
+            self.db.sync(true)?;
+        }
+        Ok(cuts)
+    }
+
+    /// Objects of spread files that are gone, behind `after` in order, `max` at most: that nobody needs them stands on stable
+    /// storage.
+    pub fn objects_to_remove(
+        &self,
+        after: Option<&SpreadObjects>,
+        max: usize,
+    ) -> Result<Vec<SpreadObjects>, StoreError> {
+        let after = after.map(|objects| ObjectsId { number: objects.number, generation: objects.generation });
+        let mut found = Vec::new();
+        if max > 0 {
+            self.db.spread_orphans(after, |(id, layout)| {
+                let is_held = |inode: &Arc<Inode>| Some(inode.refs.load(Relaxed) > 0);
+                if self.namespace.inodes.read(id.number, is_held) != Some(true) {
+                    found.push(SpreadObjects::new(id, Arc::new(layout)));
+                }
+                found.len() < max
+            })?;
+        }
+        if !found.is_empty() && !self.objects.is_volatile() {
+            self.db.sync(true)?;
+        }
+        Ok(found)
+    }
+}
+
+impl Namespace {
+    /// What a client needs to get at the bytes of a spread file; [`StoreError::Invalid`] if it is none.
+    pub fn spread_of(&self, ino: Ino) -> Result<Spread, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let objects = inode.spread()?;
+        let _data = inode.share_data();
+        Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts(), shortened: inode.shortened() })
+    }
+
+    /// Whether the first cut of a spread file after the one of number `cuts` made it shorter; nothing if that is not known, as after a start.
+    pub fn was_shortened_after(&self, ino: Ino, cuts: u64) -> Result<Option<bool>, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let _data = inode.share_data();
+        Ok(inode.was_shortened_after(cuts))
     }
 
     /// Notes that objects of a spread file may have bytes behind its end of which nobody will tell.
@@ -266,25 +371,32 @@ impl Store {
         Ok(())
     }
 
-    /// Begins to cut loose files to the sizes that they have, `max` of them at most; that stands on stable storage when this
-    /// returns. One that cannot be cut stays loose, and keeps no other from being cut. Nothing begins in a closed volume: it may
-    /// have been copied already. To be called within a [passage](Self::passage).
-    pub fn cut_loose(&self, max: usize) -> Result<Vec<Cut>, StoreError> {
-        let closed = self.whereabouts();
-        let is_closed = |ino: u64| closed.as_ref().is_some_and(|known| known.closed.contains_key(&Ino(ino).volume()));
-        let loose: Vec<u64> = self.loose().iter().filter(|ino| !is_closed(**ino)).take(max).copied().collect();
-        let mut cuts = Vec::with_capacity(loose.len());
-        for ino in loose {
-            match self.cut_if_there(ino) {
-                Ok(Some(cut)) => cuts.push(cut),
-                Ok(None) => _ = self.loose().remove(&ino),
-                Err(error) => tracing::error!(ino, %error, "a file that has lost a writer cannot be cut"),
-            }
+    /// Forgets the objects of this number and generation, which every server has removed.
+    pub fn objects_removed(&self, (number, generation): (u64, u32)) -> Result<(), StoreError> {
+        let mut change = self.db.change();
+        change.remove_spread_orphan(ObjectsId { number, generation });
+        change.commit()
+    }
+
+    /// Whether objects of this number and generation are those of a spread file that is there, or open: what the servers that
+    /// have them ask ([`Store::detached_objects`]). Of a file that another server has by now this one knows nothing.
+    pub fn is_wanted(&self, number: u64, generation: u32) -> Result<bool, StoreError> {
+        match self.inode(number) {
+            Ok(inode) => Ok(inode.has(SPREAD) && inode.generation == generation),
+            Err(StoreError::Stale) => Ok(false),
+            Err(error) => Err(error),
         }
-        if !cuts.is_empty() && !self.is_volatile() {
-            self.db.sync(true)?;
+    }
+
+    /// [`StoreError::CutMeanwhile`] of a spread file that has to be cut before it grows. The caller owns its data.
+    pub(crate) fn check_may_grow(&self, inode: &Inode) -> Result<(), StoreError> {
+        if !inode.has(CUTTING | LOOSE) {
+            return Ok(());
         }
-        Ok(cuts)
+        if inode.has(LOOSE) {
+            self.loose().insert(inode.ino);
+        }
+        Err(StoreError::CutMeanwhile)
     }
 
     fn cut_if_there(&self, ino: u64) -> Result<Option<Cut>, StoreError> {
@@ -303,25 +415,6 @@ impl Store {
         }
     }
 
-    /// Begins to cut a spread file to `size_bytes`, which is not above its size; that stands on stable storage when this
-    /// returns. It takes the place of a cut that was begun before, also of one to the same size: an object that has done that
-    /// one may have been written to since.
-    pub fn begin_cut(&self, ino: Ino, size_bytes: u64, now: Timestamp) -> Result<Cut, StoreError> {
-        let inode = self.inode(ino.0)?;
-        let spread = inode.spread()?;
-        let mut objects = inode.own_data();
-        if size_bytes > inode.size() {
-            return Err(StoreError::Invalid);
-        }
-        let number = inode.cuts() + 1;
-        self.put_cut(&inode, &mut objects, size_bytes, number, Some(now))?;
-        drop(objects);
-        if !self.is_volatile() {
-            self.db.sync(true)?;
-        }
-        Ok(Cut { ino, number, size_bytes, objects: spread })
-    }
-
     fn put_cut(
         &self,
         inode: &Arc<Inode>,
@@ -330,7 +423,7 @@ impl Store {
         number: u64,
         now: Option<Timestamp>,
     ) -> Result<(), StoreError> {
-        let _namespace = self.own_namespace();
+        let _namespace = self.own();
         check_alive(inode)?;
         let before = inode.cuts();
         let mut edit = self.edit();
@@ -354,96 +447,6 @@ impl Store {
         inode.set(CUTTING);
         inode.clear(LOOSE);
         Ok(())
-    }
-
-    /// Notes that all objects have done the cut of this `number`. `highest` is the highest number that one of them told: where
-    /// that is above `number`, an older copy of the metadata was put back, no object has done anything, and the file is to
-    /// be cut once more, as is told. A cut that is not the file's last changes nothing.
-    pub fn finish_cut(&self, ino: Ino, number: u64, highest: u64, now: Timestamp) -> Result<Option<Cut>, StoreError> {
-        let inode = self.inode(ino.0)?;
-        let spread = inode.spread()?;
-        let mut objects = inode.own_data();
-        if self.cuts().get(&ino.0) != Some(&number) {
-            return Ok(None);
-        }
-        let size_bytes = inode.size();
-        if highest > number {
-            self.put_cut(&inode, &mut objects, size_bytes, highest + 1, Some(now))?;
-            drop(objects);
-            if !self.is_volatile() {
-                self.db.sync(true)?;
-            }
-            return Ok(Some(Cut { ino, number: highest + 1, size_bytes, objects: spread }));
-        }
-        let mut change = self.db.change();
-        change.remove_cut(ino.0);
-        change.commit()?;
-        self.cuts().remove(&ino.0);
-        inode.clear(CUTTING);
-        Ok(None)
-    }
-
-    /// Cuts that were begun and not finished, on stable storage: to be gone on with after a start, and whenever a server is
-    /// back.
-    pub fn cuts_to_redo(&self) -> Result<Vec<Cut>, StoreError> {
-        let begun: Vec<(u64, u64)> = self.cuts().iter().map(|(ino, number)| (*ino, *number)).collect();
-        let mut cuts = Vec::with_capacity(begun.len());
-        for (ino, number) in begun {
-            let inode = match self.inode(ino) {
-                Err(StoreError::Stale) => continue,
-                inode => inode?,
-            };
-            let _data = inode.share_data();
-            if inode.has(CUTTING) && inode.cuts() == number {
-                let objects = inode.spread()?;
-                cuts.push(Cut { ino: Ino(ino), number, size_bytes: inode.size(), objects });
-            }
-        }
-        if !cuts.is_empty() && !self.is_volatile() {
-            self.db.sync(true)?;
-        }
-        Ok(cuts)
-    }
-
-    /// Objects of spread files that are gone, behind `after` in order, `max` at most: that nobody needs them stands on stable
-    /// storage.
-    pub fn objects_to_remove(
-        &self,
-        after: Option<&SpreadObjects>,
-        max: usize,
-    ) -> Result<Vec<SpreadObjects>, StoreError> {
-        let after = after.map(|objects| ObjectsId { number: objects.number, generation: objects.generation });
-        let mut found = Vec::new();
-        if max > 0 {
-            self.db.spread_orphans(after, |(id, layout)| {
-                let is_held = |inode: &Arc<Inode>| Some(inode.refs.load(Relaxed) > 0);
-                if self.inodes.read(id.number, is_held) != Some(true) {
-                    found.push(SpreadObjects::new(id, Arc::new(layout)));
-                }
-                found.len() < max
-            })?;
-        }
-        if !found.is_empty() && !self.is_volatile() {
-            self.db.sync(true)?;
-        }
-        Ok(found)
-    }
-
-    /// Forgets the objects of this number and generation, which every server has removed.
-    pub fn objects_removed(&self, (number, generation): (u64, u32)) -> Result<(), StoreError> {
-        let mut change = self.db.change();
-        change.remove_spread_orphan(ObjectsId { number, generation });
-        change.commit()
-    }
-
-    /// Whether objects of this number and generation are those of a spread file that is there, or open: what the servers that
-    /// have them ask ([`Store::detached_objects`]). Of a file that another server has by now this one knows nothing.
-    pub fn is_wanted(&self, number: u64, generation: u32) -> Result<bool, StoreError> {
-        match self.inode(number) {
-            Ok(inode) => Ok(inode.has(SPREAD) && inode.generation == generation),
-            Err(StoreError::Stale) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     /// The file goes, and its objects with it.

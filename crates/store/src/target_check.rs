@@ -1,10 +1,10 @@
 //! Whether a request for data was sent to the target where the data lie: clients know a file's layout, and say so.
 
-use crate::{Store, StoreError};
+use crate::{Namespace, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
 
-impl Store {
+impl Namespace {
     /// Checks that all of `len` bytes at `offset` lie on `target`. [`StoreError::Stale`] if not: whoever says so has the
     /// layout of another file.
     pub fn check_target(&self, ino: Ino, target: TargetId, offset: u64, len: u64) -> Result<(), StoreError> {

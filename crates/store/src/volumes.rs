@@ -20,7 +20,7 @@ use crate::inode::Inode;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::walk::{Last, Place};
-use crate::{Caller, RenameHow, Store, StoreError, VolumeChange};
+use crate::{Caller, Namespace, RenameHow, Store, StoreError, VolumeChange};
 use isonomia_proto::NAME_LEN_MAX;
 use isonomia_proto::fs::{Attr, FileKind, Timestamp};
 use isonomia_units::{Ino, ServerId, VolumeId};
@@ -70,6 +70,89 @@ impl Whereabouts {
 }
 
 impl Store {
+    /// Says that a directory in the root is to be made by all servers together, after the checks of `mkdir`.
+    pub(crate) fn check_new_volume(
+        &self,
+        caller: &Caller<'_>,
+        dir: &Inode,
+        name: &[u8],
+        bits: u32,
+    ) -> Result<(), StoreError> {
+        if dir.ino != Ino::ROOT.0 || self.namespace.whereabouts().is_none() {
+            return Ok(());
+        }
+        let (uid, gid, mode) = {
+            let root = dir.record();
+            caller.may_add(&root)?;
+            permission::of_new(caller, &root, FileKind::Directory, bits & (0o777 | STICKY))
+        };
+        // The table of volumes grows by it, and what is stored of that cannot be given up half-way.
+        self.objects.admit()?;
+        if !self.namespace.names_in_the_making().insert(name.into()) {
+            return Err(StoreError::Exists);
+        }
+        Err(StoreError::OfVolume(VolumeChange::Make { name: name.into(), mode, uid, gid }))
+    }
+
+    /// Makes the directory of a volume here, and gives its attributes. One that is there already stays as it is.
+    pub fn make_volume(
+        &self,
+        volume: VolumeId,
+        name: &[u8],
+        (mode, uid, gid): (u32, u32, u32),
+        now: Timestamp,
+    ) -> Result<Attr, StoreError> {
+        let namespace = self.namespace.own();
+        let (root, ino) = (self.namespace.load(Ino::ROOT.0)?, root_of(volume).0);
+        let inode = match self.namespace.load(ino) {
+            Ok(inode) => inode,
+            Err(StoreError::Stale) => {
+                self.objects.admit()?;
+                let body = Body::Directory { parent: root.ino, name: name.into() };
+                let record =
+                    Record::new((ino, self.namespace.generation), (FileKind::Directory, mode), (uid, gid), body, now);
+                let mut edit = self.namespace.edit();
+                let inode = edit.create(ino, record);
+                if self.namespace.look_up(&root, name)?.is_none() {
+                    edit.record(&root).nlink += 1;
+                }
+                edit.enter(&root, name, ino, FileKind::Directory);
+                edit.touch_dir(&root, now);
+                let ReclaimList(_) = edit.commit()?;
+                inode
+            }
+            Err(error) => return Err(error),
+        };
+        drop(namespace);
+        self.attr(&inode)
+    }
+
+    /// Removes the directory of a volume that is empty. One that is gone already is no error.
+    pub fn remove_volume(&self, volume: VolumeId, now: Timestamp) -> Result<(), StoreError> {
+        let namespace = self.namespace.own();
+        let root = self.namespace.load(Ino::ROOT.0)?;
+        let inode = match self.namespace.load(root_of(volume).0) {
+            Ok(inode) => inode,
+            Err(StoreError::Stale) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !self.namespace.is_empty(inode.ino)? {
+            return Err(StoreError::NotEmpty);
+        }
+        let Body::Directory { name, .. } = inode.record().body.clone() else { return Err(StoreError::NotDirectory) };
+        let mut edit = self.namespace.edit();
+        edit.leave(&root, &name);
+        edit.drop_link(&inode, now);
+        edit.touch_dir(&root, now);
+        edit.record(&root).nlink -= 1;
+        let reclaimed = edit.commit()?;
+        self.namespace.found_here.forget();
+        drop(namespace);
+        self.reclaim_all(reclaimed)
+    }
+}
+
+impl Namespace {
     /// Makes the store a part of a file system of several servers, or tells it where things are now.
     pub fn set_whereabouts(&self, whereabouts: Arc<Whereabouts>) {
         let known = self.whereabouts.get_or_init(RwLock::default);
@@ -104,6 +187,69 @@ impl Store {
             }
         }
         change.commit()
+    }
+
+    /// Says that a name, which [`VolumeChange`] told of, is not about to be given to a volume any more: it has been, or will
+    /// not be.
+    pub fn forget_new_name(&self, name: &[u8]) {
+        self.names_in_the_making().remove(name);
+    }
+
+    /// Gives the directory of a volume that is here another name.
+    pub fn rename_volume(&self, volume: VolumeId, name: &[u8], now: Timestamp) -> Result<(), StoreError> {
+        let _namespace = self.own();
+        let (root, inode) = (self.load(Ino::ROOT.0)?, self.load(root_of(volume).0)?);
+        let Body::Directory { name: before, .. } = inode.record().body.clone() else {
+            return Err(StoreError::NotDirectory);
+        };
+        if before[..] == *name {
+            return Ok(());
+        }
+        let mut edit = self.edit();
+        edit.leave(&root, &before);
+        edit.enter(&root, name, inode.ino, FileKind::Directory);
+        let record = edit.record(&inode);
+        record.ctime = now;
+        record.body = Body::Directory { parent: root.ino, name: name.into() };
+        edit.touch_dir(&root, now);
+        let ReclaimList(_) = edit.commit()?;
+        Ok(())
+    }
+
+    /// Has the root directory name exactly these volumes, besides what is in no volume and volumes that are here.
+    pub fn set_volume_names(&self, names: &HashMap<Box<[u8]>, VolumeId>, now: Timestamp) -> Result<(), StoreError> {
+        let _namespace = self.own();
+        let root = self.load(Ino::ROOT.0)?;
+        let mut there: HashMap<Box<[u8]>, Entry> = HashMap::new();
+        self.db.entries(root.ino, 0, |key, entry| {
+            if Ino(entry.ino).volume() != VolumeId::ROOT {
+                there.insert(key.name.into(), entry);
+            }
+            true
+        })?;
+        let mut edit = self.edit();
+        let mut has_changed = false;
+        for (name, entry) in &there {
+            let is_wanted = names.get(name).is_some_and(|volume| root_of(*volume).0 == entry.ino);
+            if !is_wanted && !self.loads(Ino(entry.ino))? {
+                edit.leave(&root, name);
+                edit.record(&root).nlink -= 1;
+                has_changed = true;
+            }
+        }
+        for (name, volume) in names {
+            let ino = root_of(*volume).0;
+            if there.get(name).is_none_or(|entry| entry.ino != ino) && !self.loads(Ino(ino))? {
+                edit.enter(&root, name, ino, FileKind::Directory);
+                edit.record(&root).nlink += 1;
+                has_changed = true;
+            }
+        }
+        if has_changed {
+            edit.touch_dir(&root, now);
+            let ReclaimList(_) = edit.commit()?;
+        }
+        Ok(())
     }
 
     /// Whether there are other servers, or may be.
@@ -160,7 +306,7 @@ impl Store {
         if self.inodes.get(ino.0).is_some() {
             return Ok(true);
         }
-        let _namespace = self.share_namespace();
+        let _namespace = self.share();
         self.loads(ino)
     }
 
@@ -247,30 +393,6 @@ impl Store {
         if is_root && is_away() { self.load(at).map(Some) } else { Ok(None) }
     }
 
-    /// Says that a directory in the root is to be made by all servers together, after the checks of `mkdir`.
-    pub(crate) fn check_new_volume(
-        &self,
-        caller: &Caller<'_>,
-        dir: &Inode,
-        name: &[u8],
-        bits: u32,
-    ) -> Result<(), StoreError> {
-        if dir.ino != Ino::ROOT.0 || self.whereabouts().is_none() {
-            return Ok(());
-        }
-        let (uid, gid, mode) = {
-            let root = dir.record();
-            caller.may_add(&root)?;
-            permission::of_new(caller, &root, FileKind::Directory, bits & (0o777 | STICKY))
-        };
-        // The table of volumes grows by it, and what is stored of that cannot be given up half-way.
-        self.admit()?;
-        if !self.names_in_the_making().insert(name.into()) {
-            return Err(StoreError::Exists);
-        }
-        Err(StoreError::OfVolume(VolumeChange::Make { name: name.into(), mode, uid, gid }))
-    }
-
     /// The volume whose name this place is, if it is one's.
     pub(crate) fn volume_named(&self, place: &Place) -> Result<Option<VolumeId>, StoreError> {
         if place.dir.ino != Ino::ROOT.0 || self.whereabouts().is_none() {
@@ -286,12 +408,6 @@ impl Store {
             return Err(StoreError::Exists);
         }
         Ok(())
-    }
-
-    /// Says that a name, which [`VolumeChange`] told of, is not about to be given to a volume any more: it has been, or will
-    /// not be.
-    pub fn forget_new_name(&self, name: &[u8]) {
-        self.names_in_the_making().remove(name);
     }
 
     fn names_in_the_making(&self) -> MutexGuard<'_, HashSet<Box<[u8]>>> {
@@ -351,119 +467,6 @@ impl Store {
             name if matches!(&place.last, Last::Name(old) if old[..] == *name) => Ok(None),
             name => Ok(Some(VolumeChange::Rename { volume, name: name.into(), how })),
         }
-    }
-
-    /// Makes the directory of a volume here, and gives its attributes. One that is there already stays as it is.
-    pub fn make_volume(
-        &self,
-        volume: VolumeId,
-        name: &[u8],
-        (mode, uid, gid): (u32, u32, u32),
-        now: Timestamp,
-    ) -> Result<Attr, StoreError> {
-        let namespace = self.own_namespace();
-        let (root, ino) = (self.load(Ino::ROOT.0)?, root_of(volume).0);
-        let inode = match self.load(ino) {
-            Ok(inode) => inode,
-            Err(StoreError::Stale) => {
-                self.admit()?;
-                let body = Body::Directory { parent: root.ino, name: name.into() };
-                let record = Record::new((ino, self.generation), (FileKind::Directory, mode), (uid, gid), body, now);
-                let mut edit = self.edit();
-                let inode = edit.create(ino, record);
-                if self.look_up(&root, name)?.is_none() {
-                    edit.record(&root).nlink += 1;
-                }
-                edit.enter(&root, name, ino, FileKind::Directory);
-                edit.touch_dir(&root, now);
-                let ReclaimList(_) = edit.commit()?;
-                inode
-            }
-            Err(error) => return Err(error),
-        };
-        drop(namespace);
-        self.attr(&inode)
-    }
-
-    /// Removes the directory of a volume that is empty. One that is gone already is no error.
-    pub fn remove_volume(&self, volume: VolumeId, now: Timestamp) -> Result<(), StoreError> {
-        let namespace = self.own_namespace();
-        let root = self.load(Ino::ROOT.0)?;
-        let inode = match self.load(root_of(volume).0) {
-            Ok(inode) => inode,
-            Err(StoreError::Stale) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        if !self.is_empty(inode.ino)? {
-            return Err(StoreError::NotEmpty);
-        }
-        let Body::Directory { name, .. } = inode.record().body.clone() else { return Err(StoreError::NotDirectory) };
-        let mut edit = self.edit();
-        edit.leave(&root, &name);
-        edit.drop_link(&inode, now);
-        edit.touch_dir(&root, now);
-        edit.record(&root).nlink -= 1;
-        let reclaimed = edit.commit()?;
-        self.found_here.forget();
-        drop(namespace);
-        self.reclaim_all(reclaimed)
-    }
-
-    /// Gives the directory of a volume that is here another name.
-    pub fn rename_volume(&self, volume: VolumeId, name: &[u8], now: Timestamp) -> Result<(), StoreError> {
-        let _namespace = self.own_namespace();
-        let (root, inode) = (self.load(Ino::ROOT.0)?, self.load(root_of(volume).0)?);
-        let Body::Directory { name: before, .. } = inode.record().body.clone() else {
-            return Err(StoreError::NotDirectory);
-        };
-        if before[..] == *name {
-            return Ok(());
-        }
-        let mut edit = self.edit();
-        edit.leave(&root, &before);
-        edit.enter(&root, name, inode.ino, FileKind::Directory);
-        let record = edit.record(&inode);
-        record.ctime = now;
-        record.body = Body::Directory { parent: root.ino, name: name.into() };
-        edit.touch_dir(&root, now);
-        let ReclaimList(_) = edit.commit()?;
-        Ok(())
-    }
-
-    /// Has the root directory name exactly these volumes, besides what is in no volume and volumes that are here.
-    pub fn set_volume_names(&self, names: &HashMap<Box<[u8]>, VolumeId>, now: Timestamp) -> Result<(), StoreError> {
-        let _namespace = self.own_namespace();
-        let root = self.load(Ino::ROOT.0)?;
-        let mut there: HashMap<Box<[u8]>, Entry> = HashMap::new();
-        self.db.entries(root.ino, 0, |key, entry| {
-            if Ino(entry.ino).volume() != VolumeId::ROOT {
-                there.insert(key.name.into(), entry);
-            }
-            true
-        })?;
-        let mut edit = self.edit();
-        let mut has_changed = false;
-        for (name, entry) in &there {
-            let is_wanted = names.get(name).is_some_and(|volume| root_of(*volume).0 == entry.ino);
-            if !is_wanted && !self.loads(Ino(entry.ino))? {
-                edit.leave(&root, name);
-                edit.record(&root).nlink -= 1;
-                has_changed = true;
-            }
-        }
-        for (name, volume) in names {
-            let ino = root_of(*volume).0;
-            if there.get(name).is_none_or(|entry| entry.ino != ino) && !self.loads(Ino(ino))? {
-                edit.enter(&root, name, ino, FileKind::Directory);
-                edit.record(&root).nlink += 1;
-                has_changed = true;
-            }
-        }
-        if has_changed {
-            edit.touch_dir(&root, now);
-            let ReclaimList(_) = edit.commit()?;
-        }
-        Ok(())
     }
 }
 

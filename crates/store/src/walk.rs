@@ -7,7 +7,7 @@
 use crate::inode::Inode;
 use crate::permission::MAY_EXECUTE;
 use crate::record::Body;
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, Namespace, StoreError};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_units::Ino;
 use std::borrow::Cow;
@@ -39,7 +39,7 @@ pub(crate) enum Last {
 
 /// One walk: how many links it has followed, and how long their texts were.
 struct Walk<'s, 'c> {
-    store: &'s Store,
+    namespace: &'s Namespace,
     caller: &'c Caller<'c>,
     links: usize,
     texts_len: usize,
@@ -52,7 +52,7 @@ struct Step<'p> {
     slash: bool,
 }
 
-impl Store {
+impl Namespace {
     /// The inode at `path`; `follow` says what a symbolic link at its end means.
     pub(crate) fn resolve(
         &self,
@@ -77,7 +77,7 @@ impl Store {
         self.place_from(caller, self.load(at)?, path, Follow::Never)
     }
 
-    /// Like [`Store::place`], but on through symbolic links at the end: where `O_CREAT` creates.
+    /// Like [`Self::place`], but on through symbolic links at the end: where `O_CREAT` creates.
     pub(crate) fn place_followed(&self, caller: &Caller<'_>, at: u64, path: &[u8]) -> Result<Place, StoreError> {
         self.place_from(caller, self.load(at)?, path, Follow::NoSlash)
     }
@@ -120,7 +120,7 @@ impl Store {
         if path.contains(&0) {
             return Err(StoreError::Invalid);
         }
-        let mut walk = Walk { store: self, caller, links: 0, texts_len: 0 };
+        let mut walk = Walk { namespace: self, caller, links: 0, texts_len: 0 };
         let (mut dir, mut rest) = (start, Cow::Borrowed(path));
         loop {
             let step = match walk.descend(dir, &rest)? {
@@ -199,14 +199,14 @@ impl Walk<'_, '_> {
             }
             dir = match name {
                 b"." => dir,
-                b".." => self.store.parent(&dir)?,
+                b".." => self.namespace.parent(&dir)?,
                 name => {
-                    let entry = self.store.look_up(&dir, name)?;
-                    if dir.ino == Ino::ROOT.0 && self.store.is_in_cluster() {
+                    let entry = self.namespace.look_up(&dir, name)?;
+                    if dir.ino == Ino::ROOT.0 && self.namespace.is_in_cluster() {
                         let volume = entry.map(|entry| Ino(entry.ino).volume());
-                        self.store.check_on_the_way(volume, name, rest)?;
+                        self.namespace.check_on_the_way(volume, name, rest)?;
                     }
-                    let next = self.store.load(entry.ok_or(StoreError::NotFound)?.ino)?;
+                    let next = self.namespace.load(entry.ok_or(StoreError::NotFound)?.ino)?;
                     if let Body::Symlink(text) = &next.record().body {
                         return Ok(Outcome::Link { dir, rest: self.splice(text, after)? });
                     }
@@ -226,8 +226,8 @@ impl Walk<'_, '_> {
     }
 
     fn link_at(&self, dir: &Inode, name: &[u8]) -> Result<Option<Arc<[u8]>>, StoreError> {
-        let Some(entry) = self.store.look_up(dir, name)? else { return Ok(None) };
-        match &self.store.load(entry.ino)?.record().body {
+        let Some(entry) = self.namespace.look_up(dir, name)? else { return Ok(None) };
+        match &self.namespace.load(entry.ino)?.record().body {
             Body::Symlink(text) => Ok(Some(text.clone())),
             _ => Ok(None),
         }

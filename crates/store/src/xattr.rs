@@ -7,7 +7,7 @@
 use crate::inode::{Inode, UNLINKED};
 use crate::permission::{MAY_READ, MAY_WRITE, STICKY};
 use crate::record::Record;
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, Namespace, Store, StoreError};
 use isonomia_proto::fs::{FileKind, Timestamp};
 use isonomia_proto::{XATTR_LIST_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_units::Ino;
@@ -34,39 +34,6 @@ pub enum XattrHow {
 }
 
 impl Store {
-    /// Gives the value of the extended attribute `name` of the inode at `path` to `take`.
-    pub fn get_xattr<T>(
-        &self,
-        caller: &Caller<'_>,
-        at: Ino,
-        path: &[u8],
-        follow: bool,
-        name: &[u8],
-        take: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T, StoreError> {
-        check_name_len(name)?;
-        let _namespace = self.share_namespace();
-        let inode = self.resolve(caller, at.0, path, follow)?;
-        check(caller, &inode.record(), name, MAY_READ)?;
-        let value = if inode.record().has_xattrs { self.db.xattr(inode.ino, name)? } else { None };
-        value.map(|value| take(&value)).ok_or(StoreError::NoAttribute)
-    }
-
-    /// Names of the extended attributes of the inode at `path`, in order, each with a NUL after it. Whoever finds the
-    /// inode may see them.
-    pub fn list_xattrs(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Vec<u8>, StoreError> {
-        let _namespace = self.share_namespace();
-        let inode = self.resolve(caller, at.0, path, follow)?;
-        let mut names = Vec::new();
-        if inode.record().has_xattrs {
-            self.db.xattrs(inode.ino, |name, _| {
-                names.extend_from_slice(name);
-                names.push(0);
-            })?;
-        }
-        Ok(names)
-    }
-
     /// Sets the extended attribute `name` of the inode at `path`.
     #[expect(clippy::too_many_arguments, reason = "as in setxattr(2), for a caller and at a time")]
     pub fn set_xattr(
@@ -84,10 +51,10 @@ impl Store {
         if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(StoreError::TooBig);
         }
-        let _namespace = self.own_namespace();
-        let inode = self.resolve(caller, at.0, path, follow)?;
+        let _namespace = self.namespace.own();
+        let inode = self.namespace.resolve(caller, at.0, path, follow)?;
         check_change(caller, &inode, name)?;
-        let (exists, others) = self.xattrs_besides(&inode, name)?;
+        let (exists, others) = self.namespace.xattrs_besides(&inode, name)?;
         match how {
             XattrHow::Create | XattrHow::Neither if exists => return Err(StoreError::Exists),
             XattrHow::Replace | XattrHow::Neither if !exists => return Err(StoreError::NoAttribute),
@@ -97,11 +64,46 @@ impl Store {
         if names_len > XATTR_LIST_LEN_MAX || names_len + others.values_len + value.len() > XATTRS_BYTES_MAX {
             return Err(StoreError::NoSpace);
         }
-        self.admit()?;
-        let mut edit = self.edit();
+        self.objects.admit()?;
+        let mut edit = self.namespace.edit();
         edit.put_xattr(&inode, name, value);
         edit.record(&inode).ctime = now;
         edit.commit().map(drop)
+    }
+}
+
+impl Namespace {
+    /// Gives the value of the extended attribute `name` of the inode at `path` to `take`.
+    pub fn get_xattr<T>(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        follow: bool,
+        name: &[u8],
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, StoreError> {
+        check_name_len(name)?;
+        let _namespace = self.share();
+        let inode = self.resolve(caller, at.0, path, follow)?;
+        check(caller, &inode.record(), name, MAY_READ)?;
+        let value = if inode.record().has_xattrs { self.db.xattr(inode.ino, name)? } else { None };
+        value.map(|value| take(&value)).ok_or(StoreError::NoAttribute)
+    }
+
+    /// Names of the extended attributes of the inode at `path`, in order, each with a NUL after it. Whoever finds the
+    /// inode may see them.
+    pub fn list_xattrs(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Vec<u8>, StoreError> {
+        let _namespace = self.share();
+        let inode = self.resolve(caller, at.0, path, follow)?;
+        let mut names = Vec::new();
+        if inode.record().has_xattrs {
+            self.db.xattrs(inode.ino, |name, _| {
+                names.extend_from_slice(name);
+                names.push(0);
+            })?;
+        }
+        Ok(names)
     }
 
     /// Removes the extended attribute `name` of the inode at `path`.
@@ -115,7 +117,7 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         check_name_len(name)?;
-        let _namespace = self.own_namespace();
+        let _namespace = self.own();
         let inode = self.resolve(caller, at.0, path, follow)?;
         check_change(caller, &inode, name)?;
         let (exists, others) = self.xattrs_besides(&inode, name)?;
@@ -270,7 +272,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&config(&dir)).unwrap();
         let ino = opened(&store, "a", false);
-        let has = || store.load(ino.0).unwrap().record().has_xattrs;
+        let has = || store.namespace.load(ino.0).unwrap().record().has_xattrs;
         assert!(has());
         store.set_xattr(&ROOT, ino, b"", true, b"user.b", b"", XattrHow::Either, at(3)).unwrap();
         store.remove_xattr(&ROOT, ino, b"", true, b"user.a", at(3)).unwrap();

@@ -100,8 +100,8 @@ fn names_and_links_are_repaired() {
     scratch.with(|store| {
         let mut change = store.db.change();
         // A name that leads nowhere, one in a wrong place, and a count that is wrong.
-        change.put_entry(store.entry_key(dir, b"gone"), Entry { ino: 999, kind: FileKind::Regular });
-        let mut key = store.entry_key(dir, b"file").encode();
+        change.put_entry(store.namespace.entry_key(dir, b"gone"), Entry { ino: 999, kind: FileKind::Regular });
+        let mut key = store.namespace.entry_key(dir, b"file").encode();
         change.set_raw_entry(&key, None);
         key[9] ^= 1;
         change.set_raw_entry(&key, Some(Entry { ino: file, kind: FileKind::Regular }));
@@ -124,8 +124,8 @@ fn what_has_no_name_gets_one() {
     let (dir, file) = (scratch.ino("d"), scratch.ino("d/file"));
     scratch.with(|store| {
         let mut change = store.db.change();
-        change.remove_entry(store.entry_key(Ino::ROOT.0, b"d"));
-        change.remove_entry(store.entry_key(dir, b"file"));
+        change.remove_entry(store.namespace.entry_key(Ino::ROOT.0, b"d"));
+        change.remove_entry(store.namespace.entry_key(dir, b"file"));
         change.commit().unwrap();
     });
     let found = [("links", true), ("nameless", true), ("nameless", true)];
@@ -270,8 +270,9 @@ fn circles_of_directories_are_broken() {
             let ino = |path: &str| store.get_attr(&ROOT, Ino::ROOT, path.as_bytes(), true).unwrap().ino;
             let (first, last) = (ino("d"), ino(&path(length)));
             let mut change = store.db.change();
-            change.remove_entry(store.entry_key(Ino::ROOT.0, b"d"));
-            change.put_entry(store.entry_key(last, b"again"), Entry { ino: first, kind: FileKind::Directory });
+            change.remove_entry(store.namespace.entry_key(Ino::ROOT.0, b"d"));
+            change
+                .put_entry(store.namespace.entry_key(last, b"again"), Entry { ino: first, kind: FileKind::Directory });
             let mut links = |ino: u64, by: i32| {
                 let mut record = store.db.record(ino).unwrap().unwrap();
                 record.nlink = record.nlink.strict_add_signed(by);
@@ -310,7 +311,8 @@ fn the_root_has_no_other_name_and_a_directory_says_its_own() {
     let dir = scratch.ino("d");
     scratch.with(|store| {
         let mut change = store.db.change();
-        change.put_entry(store.entry_key(dir, b"root"), Entry { ino: Ino::ROOT.0, kind: FileKind::Directory });
+        change
+            .put_entry(store.namespace.entry_key(dir, b"root"), Entry { ino: Ino::ROOT.0, kind: FileKind::Directory });
         let mut record = store.db.record(dir).unwrap().unwrap();
         record.body = Body::Directory { parent: dir, name: b"wrong"[..].into() };
         change.put_record(dir, &record);
@@ -330,7 +332,7 @@ fn what_is_called_lost_and_found_and_what_is_in_it_stays() {
         store.mkdir(&ROOT, Ino::ROOT, b"lost+found~", 0o755, at(2)).unwrap();
         create(store, &format!("lost+found~/inode-{file:x}"), b"another");
         let mut change = store.db.change();
-        change.remove_entry(store.entry_key(dir, b"file"));
+        change.remove_entry(store.namespace.entry_key(dir, b"file"));
         change.commit().unwrap();
     });
     assert_eq!(scratch.check(true, false), [("nameless", true)]);

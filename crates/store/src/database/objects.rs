@@ -10,6 +10,7 @@ use crate::engine::Table;
 use crate::object::{ObjectPlace, ObjectsId};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
+use std::sync::Arc;
 
 const PLACE_LEN: usize = 16;
 
@@ -65,20 +66,6 @@ impl Database {
         self.engine
             .scan(Table::Detached, first.., |key, value| Ok(each(decode_place(key)?, DetachedRecord::decode(value))))
     }
-
-    /// Until when a detached object that was removed is not to come back, in seconds since the epoch.
-    pub fn removed_until(&self, place: ObjectPlace) -> Result<Option<u64>, StoreError> {
-        let Some(bytes) = self.engine.get(Table::Removed, place_key(place))? else { return Ok(None) };
-        decode_number(&bytes, place.object.number).map(Some)
-    }
-
-    /// Calls `each` with every detached object that is not to come back, and until when, until it says that it is enough.
-    pub fn each_removed(&self, mut each: impl FnMut(ObjectPlace, u64) -> bool) -> Result<(), StoreError> {
-        self.engine.scan(Table::Removed, .., |key, value| {
-            let place = decode_place(key)?;
-            Ok(each(place, decode_number(value, place.object.number)?))
-        })
-    }
 }
 
 impl Change<'_> {
@@ -113,21 +100,93 @@ impl Change<'_> {
     pub fn remove_cut(&mut self, ino: u64) {
         self.remove(Table::Cuts, ino.to_be_bytes());
     }
+}
+
+/// What the database keeps of objects, for whoever is to know of nothing else in it.
+pub(crate) struct ObjectTables(Arc<Database>);
+
+/// Changes of that which happen together or not at all.
+pub(crate) struct ObjectChange<'a>(Change<'a>);
+
+impl ObjectTables {
+    pub fn of(database: Arc<Database>) -> Self {
+        Self(database)
+    }
+
+    pub fn change(&self) -> ObjectChange<'_> {
+        ObjectChange(self.0.change())
+    }
+
+    /// As [`Database::sync`].
+    pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
+        self.0.sync(data_only)
+    }
+
+    /// As [`Database::forget_verifier`].
+    pub fn forget_verifier(&self) {
+        self.0.forget_verifier();
+    }
+
+    pub fn detached(&self, place: ObjectPlace) -> Result<Option<DetachedRecord>, StoreError> {
+        self.0.detached(place)
+    }
+
+    /// As [`Database::detached_after`].
+    pub fn detached_after(
+        &self,
+        after: Option<ObjectPlace>,
+        each: impl FnMut(ObjectPlace, Option<DetachedRecord>) -> bool,
+    ) -> Result<(), StoreError> {
+        self.0.detached_after(after, each)
+    }
+
+    /// Until when a detached object that was removed is not to come back, in seconds since the epoch.
+    pub fn removed_until(&self, place: ObjectPlace) -> Result<Option<u64>, StoreError> {
+        let Some(bytes) = self.0.engine.get(Table::Removed, place_key(place))? else { return Ok(None) };
+        decode_number(&bytes, place.object.number).map(Some)
+    }
+
+    /// Calls `each` with every detached object that is not to come back, and until when, until it says that it is enough.
+    pub fn each_removed(&self, mut each: impl FnMut(ObjectPlace, u64) -> bool) -> Result<(), StoreError> {
+        self.0.engine.scan(Table::Removed, .., |key, value| {
+            let place = decode_place(key)?;
+            Ok(each(place, decode_number(value, place.object.number)?))
+        })
+    }
+}
+
+impl ObjectChange<'_> {
+    pub fn put_unsettled(&mut self, owner: Owner) {
+        self.0.put_unsettled(owner);
+    }
+
+    pub fn remove_unsettled(&mut self, owner: Owner) {
+        self.0.remove_unsettled(owner);
+    }
+
+    pub fn remove_orphan(&mut self, id: ObjectsId) {
+        self.0.remove_orphan(id);
+    }
 
     pub fn put_detached(&mut self, place: ObjectPlace, record: &DetachedRecord) {
-        self.put(Table::Detached, place_key(place), record.encode());
+        self.0.put(Table::Detached, place_key(place), record.encode());
     }
 
     pub fn remove_detached(&mut self, place: ObjectPlace) {
-        self.remove(Table::Detached, place_key(place));
+        self.0.remove(Table::Detached, place_key(place));
     }
 
     pub fn put_removed(&mut self, place: ObjectPlace, until_secs: u64) {
-        self.put(Table::Removed, place_key(place), until_secs.to_le_bytes());
+        self.0.put(Table::Removed, place_key(place), until_secs.to_le_bytes());
     }
 
     pub fn remove_removed(&mut self, place: ObjectPlace) {
-        self.remove(Table::Removed, place_key(place));
+        self.0.remove(Table::Removed, place_key(place));
+    }
+
+    /// All of it, or an error and none of it.
+    pub fn commit(self) -> Result<(), StoreError> {
+        self.0.commit()
     }
 }
 

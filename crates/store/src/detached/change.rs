@@ -4,15 +4,15 @@ use super::{Detached, DetachedRecord};
 use crate::content::{OBJECTS, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
 use crate::object::ObjectPlace;
 use crate::protect::Unsettled;
-use crate::{FILE_SIZE_MAX, Store, StoreError};
+use crate::{FILE_SIZE_MAX, ObjectStore, StoreError};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-/// Objects of which [`Store::forget_removed`] forgets at once that they were removed, at most.
+/// Objects of which [`ObjectStore::forget_removed`] forgets at once that they were removed, at most.
 const FORGOTTEN_MAX: usize = 1 << 16;
 
-impl Store {
-    /// What [`Store::before_change`] is for a file.
+impl ObjectStore {
+    /// What [`crate::Store::before_change`] is for a file.
     pub(super) fn before_detached_change(&self, object: &Detached) -> Result<(), StoreError> {
         let content = &object.content;
         if !content.written.load(Relaxed) {
@@ -157,7 +157,7 @@ impl Store {
             }
             change.commit().inspect(|()| {
                 for place in places {
-                    self.objects.remove(*place);
+                    self.detached.remove(*place);
                     self.unsettled().remove(&Owner::Detached(*place));
                 }
             })

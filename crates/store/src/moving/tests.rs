@@ -220,7 +220,7 @@ fn no_cut_begins_in_a_closed_volume() {
         other.note_writer(ino, NOW).unwrap();
         let cut = other.cut_loose(9).unwrap().remove(0);
         assert_eq!(other.finish_cut(ino, cut.number, cut.number, NOW).unwrap(), None);
-        other.inodes.remove(ino.0);
+        other.namespace.inodes.remove(ino.0);
     }
     let one = moved(&other, store(&dir, 3), |store| store);
     let known = one.whereabouts().unwrap();

@@ -81,7 +81,7 @@ fn a_size_is_there_with_bytes_that_were_synced() {
                 _ => machine.store().close().unwrap(),
             }
             assert_eq!(machine.store().db.dirty_records().unwrap(), [], "{way}");
-            assert_eq!(machine.store().dirty_inodes().all().count(), 0, "{way}");
+            assert_eq!(machine.store().namespace.dirty_inodes().all().count(), 0, "{way}");
             let lengths = machine.lengths();
             machine.cut_power_with(&lengths);
             assert_eq!(machine.len_of("moved", 1), Some(25_000), "{way}");
@@ -167,7 +167,7 @@ fn what_was_flushed_may_leave_memory_and_keeps_its_size() {
         machine.store().write(ino, 0, &vec![1; 1 + number], at(3)).unwrap();
         machine.release_all(&[ino]);
     }
-    let left = (0..FILES).filter(|number| machine.store().inodes.get(2 + *number as u64).is_some()).count();
+    let left = (0..FILES).filter(|number| machine.store().namespace.inodes.get(2 + *number as u64).is_some()).count();
     assert!(left < FILES / 2, "{left} are in memory");
     let sizes = |machine: &Machine| -> Vec<usize> {
         (0..FILES).map(|number| machine.len_of(&format!("file{number}"), 1).unwrap()).collect()
@@ -185,7 +185,7 @@ fn what_was_flushed_may_leave_memory_and_keeps_its_size() {
 fn a_change_of_attributes_during_a_cut_does_not_bring_the_old_size_back() {
     let mut machine = Machine::new(1);
     let ino = machine.synced("file", 1, 40_000);
-    let inode = machine.store().load(ino.0).unwrap();
+    let inode = machine.store().namespace.load(ino.0).unwrap();
     machine.store().store_size(&inode, &mut inode.own_data(), 6_000, true, at(3)).unwrap();
     machine.set("file", SetAttr { mode: Some(0o640), ..SetAttr::default() });
     drop(inode);

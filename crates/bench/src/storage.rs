@@ -28,6 +28,7 @@ use crate::session::Session;
 use crate::way::Identity;
 use anyhow::{Context, Result, ensure};
 use fio::{Done, Fio, Load};
+use isonomia_sim::contest::Unpredicted;
 use isonomia_units::Nanos;
 use place::{Emulated, Place};
 use pool::Pool;
@@ -151,9 +152,12 @@ struct Figure {
     baseline: Vec<f64>,
 }
 
-/// Figures in the order in which they first came.
+/// Figures in the order in which they first came, and of what is not simulated why, with its rows.
 #[derive(Debug, Default)]
-struct Figures(Vec<Figure>);
+struct Figures {
+    figures: Vec<Figure>,
+    not_simulated: Vec<(String, Vec<String>)>,
+}
 
 impl Figures {
     /// Adds one repeat to the row that is called so.
@@ -166,13 +170,32 @@ impl Figures {
         beside: Option<f64>,
         must: Option<Must>,
     ) {
-        let at = self.0.iter().position(|one| one.row.name == name && one.row.way == way).unwrap_or_else(|| {
+        let figures = &mut self.figures;
+        let at = figures.iter().position(|one| one.row.name == name && one.row.way == way).unwrap_or_else(|| {
             let row = Row { must, ..Row::new(name, way, unit, Vec::new()) };
-            self.0.push(Figure { row, values: Vec::new(), baseline: Vec::new() });
-            self.0.len() - 1
+            figures.push(Figure { row, values: Vec::new(), baseline: Vec::new() });
+            figures.len() - 1
         });
-        self.0[at].values.push(value);
-        self.0[at].baseline.extend(beside);
+        figures[at].values.push(value);
+        figures[at].baseline.extend(beside);
+    }
+
+    /// Says of a row why it is not simulated; once, however many repeats there are.
+    fn pass_over(&mut self, row: String, reason: String) {
+        let at = self.not_simulated.iter().position(|(known, _)| *known == reason).unwrap_or_else(|| {
+            self.not_simulated.push((reason, Vec::new()));
+            self.not_simulated.len() - 1
+        });
+        let rows = &mut self.not_simulated[at].1;
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let remark =
+            |(reason, rows): &(String, Vec<String>)| format!("{}: not simulated, as {reason}", rows.join("; "));
+        self.not_simulated.iter().map(remark).collect()
     }
 
     fn rows(self) -> Vec<Row> {
@@ -180,7 +203,7 @@ impl Figures {
             let row = Row { must: one.row.must, ..Row::new(one.row.name, one.row.way, one.row.unit, one.values) };
             if one.baseline.is_empty() { row } else { row.beside(&one.baseline) }
         };
-        self.0.into_iter().map(finish).collect()
+        self.figures.into_iter().map(finish).collect()
     }
 }
 
@@ -193,8 +216,8 @@ struct Bench<'a> {
     server: ServerProcess,
     pool: Pool,
     place: Place,
-    /// What is simulated of contests, where there are any that are.
-    prediction: Option<Prediction>,
+    /// What is simulated of contests.
+    prediction: Prediction,
     figures: &'a mut Figures,
 }
 
@@ -230,6 +253,7 @@ pub fn run(options: &StorageOptions) -> Result<()> {
     let mut figures = Figures::default();
     let done = measure(&session, &report.configuration, common, &below, report.dir(), &mut figures);
     report.error = done.as_ref().err().map(|error| format!("{error:#}"));
+    report.remarks = figures.remarks();
     report.rows = figures.rows();
     report.publish(common.json)?;
     done
@@ -309,15 +333,10 @@ impl<'a> Bench<'a> {
         };
         let word = serde_json::to_value(device)?;
         let word = word.as_str().unwrap_or_default();
-        let is_shared = experiments(device).iter().any(|(name, _)| *name == sharing::NAME);
-        let prediction = if configuration.wants(sharing::NAME) && is_shared {
-            let seconds = if configuration.is_quick { PROFILE_S_QUICK } else { PROFILE_S };
-            eprintln!("isonomia-bench: measuring {} for {seconds} s", device.name());
-            let profile = logs.join(format!("device-profile-{word}.toml"));
-            Some(Prediction::new(session, place.dir(), seconds, profile)?)
-        } else {
-            None
-        };
+        let seconds = if configuration.is_quick { PROFILE_S_QUICK } else { PROFILE_S };
+        eprintln!("isonomia-bench: measuring {} for {seconds} s", device.name());
+        let profile = logs.join(format!("device-profile-{word}.toml"));
+        let prediction = Prediction::new(session, place.dir(), seconds, profile)?;
         let pool = Pool::new(&place, configuration.files, configuration.file_bytes);
         let served = place.dir().join("served");
         let (files, targets) = match &configuration.metadata_dir {
@@ -348,6 +367,12 @@ impl<'a> Bench<'a> {
     fn keep(&mut self, what: &str, way: &str, unit: &'static str, value: f64, beside: Option<f64>, must: Option<Must>) {
         let name = self.row(what);
         self.figures.keep(name, way, unit, value, beside, must);
+    }
+
+    /// A contest on this device is not simulated.
+    fn pass_over(&mut self, what: &str, reason: &Unpredicted) {
+        let row = self.row(what);
+        self.figures.pass_over(row, reason.to_string());
     }
 
     fn keep_stolen(&mut self, name: &str, before: ProcessorTimes) {

@@ -3,6 +3,7 @@
 
 pub mod attribution;
 mod capped;
+pub mod chunks;
 mod cost;
 mod depth;
 mod depth_spec;

@@ -19,6 +19,7 @@
 //! [`STREAMS_MAX`] of one file at most.
 
 use crate::pages::PagesOf;
+use isonomia_policy::device::chunks::PIECE_BYTES_MAX;
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,13 +27,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The first window.
-const WINDOW_BYTES_MIN: u64 = 512 << 10;
+const WINDOW_BYTES_MIN: u64 = PIECE_BYTES_MAX;
 /// The largest.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// The smallest piece.
-pub const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// The largest piece, and the window of those who are not alone.
-pub const PIECE_BYTES_MAX: u64 = WINDOW_BYTES_MIN;
 /// So many bytes are read ahead for each that was read, at most: some of them may be skipped, but reads of single bytes far
 /// apart do not keep the device busy.
 const AHEAD_PER_BYTE: u64 = 4;

@@ -45,21 +45,19 @@ mod writer;
 
 use crate::pages::PagesOf;
 use crate::requests::{Charged, Served, Work};
+use isonomia_policy::device::chunks::{self, CHUNKS_MAX};
 use isonomia_policy::{CostLearner, CostModel};
 use isonomia_units::{Bytes, JobId, Nanos, Rate};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-pub use writer::CHUNKS_MAX;
 use writer::{Pages, Writer};
 
 /// Bytes of one file that are waited for until they are written back, and the most in one chunk.
-const WINDOW_BYTES: u64 = 8 << 20;
+const WINDOW_BYTES: u64 = chunks::BYTES_MAX;
 /// While the ranges have fewer bytes than this on average they are not written back yet: what is written next is likely to join
 /// them.
 const SCATTERED_BYTES: u64 = 64 << 10;
-/// However long the device takes, a chunk has so many bytes if they follow each other.
-const CHUNK_BYTES_MIN: u64 = 64 << 10;
 /// Ranges in one chunk at most.
 const CHUNK_RANGES_MAX: u64 = 64;
 /// However scattered it is, what was written is written back after this time.
@@ -297,7 +295,7 @@ impl State {
                 continue;
             };
             let before = pages.dirty.bytes();
-            let ranges = pages.dirty.take(pages.next, CHUNK_BYTES_MIN, fits);
+            let ranges = pages.dirty.take(pages.next, chunks::BYTES_MIN, fits);
             let bytes = before - pages.dirty.bytes();
             pages.next = ranges.last().map_or(0, |range| range.end);
             pages.due_bytes = pages.due_bytes.saturating_sub(bytes).min(pages.dirty.bytes());

@@ -85,6 +85,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Phase>, SourceError> {
             compute: Nanos::ZERO,
             not_before,
             op,
+            is_sequential: false,
             request: Bytes(request),
             requests: Some(requests),
             think: Nanos::ZERO,

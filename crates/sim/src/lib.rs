@@ -10,6 +10,7 @@
 //!   `isonomia-allocation`.
 //! * [`scenario`]: the same as a TOML file, and parameter sweeps over one.
 //!
+//! * [`contest`]: what programs get of a server with a real device, from its profile.
 //! * [`predict`]: what a live server recorded, simulated by the same policy or another one.
 //! * [`replay`]: the decisions that a live server recorded, decided again.
 //! * [`study`]: running all points of a sweep.
@@ -17,6 +18,7 @@
 //! Nothing here reads a clock or draws from a hidden generator. Files are read by [`scenario`], [`predict`] and [`replay`] only, and only
 //! [`study`] starts threads, each with runs of its own.
 
+pub mod contest;
 pub mod fluid;
 pub mod io_profile;
 pub mod predict;

@@ -11,13 +11,14 @@ mod engine;
 mod events;
 mod exchange;
 mod measure;
+pub(crate) mod profiled;
 mod ranks;
 
 pub use engine::{Build, OBSERVED_EVERY, run, run_recorded, run_with};
 pub use measure::{GiftCoupons, JobOutcome, Latency, Outcome, TargetOutcome};
 
 use isonomia_policy::exchange::Rule;
-use isonomia_policy::{CostModel, Depth, DepthSpec, Draw, Operation, PolicySpec, QUEUED_MAX, Tuning};
+use isonomia_policy::{Access, CostModel, Depth, DepthSpec, Draw, Operation, PolicySpec, QUEUED_MAX, Tuning};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use std::num::NonZeroU32;
 
@@ -110,26 +111,33 @@ pub struct Lanes {
     pub jitter: f64,
 }
 
-/// A device whose latencies overlap. A request is on its way for a while, takes one of the channels, spends the latency and
-/// the time of its bytes there, and then they pass what all channels have in common, one request's after the other's. What
+/// A device whose latencies overlap. A request is on its way for a while, takes one of the channels, spends the latency of its
+/// access and the time of its bytes there, and then they pass what all channels have in common, one request's after the other's. What
 /// finds no channel free waits in the device, in the order it came.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Channels {
     /// Channels, or `None` for as many as there are requests.
     pub count: Option<NonZeroU32>,
-    /// Time of an operation without bytes, more than 0.
-    pub latency: Nanos,
+    /// What requests take, by [`Access::index`].
+    pub times: [ChannelTimes; 4],
     /// Of what all channels have in common, or `None` if that is no limit.
     pub bandwidth: Option<Rate>,
-    /// Of each channel, or `None` if that is no limit.
-    pub channel_bandwidth: Option<Rate>,
-    /// From when the server gives it a request until the request can take a channel: what threads, a network, or the
-    /// host's file system take besides the device.
-    pub transit: Nanos,
     /// A latency is up to this fraction more or less, 0 to 1 exclusive.
     pub jitter: f64,
     /// How many requests the server gives it at once.
     pub depth: DepthSpec,
+}
+
+/// What requests of one access take on their way to a channel, and on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelTimes {
+    /// From when the server gives it a request until the request can take a channel: what threads, a network, or the
+    /// host's file system take besides the device.
+    pub transit: Nanos,
+    /// Time of an operation without bytes, more than 0.
+    pub latency: Nanos,
+    /// At which bytes pass, or `None` if that is no limit.
+    pub bandwidth: Option<Rate>,
 }
 
 /// How many requests a server takes a device to serve at full speed that it knows nothing of: its workers. This is the
@@ -238,6 +246,8 @@ pub struct Phase {
     pub not_before: Nanos,
     /// What its requests do.
     pub op: Op,
+    /// They begin where others ended.
+    pub is_sequential: bool,
     /// Bytes of each.
     pub request: Bytes,
     /// How many requests each stream issues; `None` without end.
@@ -257,12 +267,18 @@ impl Phase {
             compute: Nanos::ZERO,
             not_before: Nanos::ZERO,
             op,
+            is_sequential: false,
             request,
             requests: Some(requests),
             think: Nanos::ZERO,
             think_jitter: 0.0,
             barrier: false,
         }
+    }
+
+    /// What one of its requests does to a device.
+    fn access(&self) -> Access {
+        Access::new(self.op == Op::Write, self.is_sequential)
     }
 
     /// Bytes that one of its requests moves.

@@ -58,6 +58,8 @@ pub struct Load {
 /// What all processes of a load did together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Done {
+    /// How long it took.
+    pub seconds: f64,
     pub iops: f64,
     pub mib_per_s: f64,
     pub p50_us: f64,
@@ -217,6 +219,7 @@ impl Fio {
         let seconds = moved.runtime.max(1) as f64 / 1e3;
         let latency = moved.clat_ns.percentile.context("no latencies")?;
         Ok(Done {
+            seconds,
             iops: moved.total_ios as f64 / seconds,
             mib_per_s: moved.io_bytes as f64 / f64::from(1 << 20) / seconds,
             p50_us: latency.p50 / 1e3,

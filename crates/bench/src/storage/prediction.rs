@@ -1,27 +1,43 @@
 //! What the simulator says of contests, from a profile of the device that was taken before.
 //!
-//! The profile is that of `isonomia device profile`, in the results beside the report. Simulated are jobs that read at random;
-//! what the page cache does for those that write, and what is read ahead of a stream, is not. A request of more than the
-//! client's largest piece is as many pieces, of which it has some under way.
+//! The profile is that of `isonomia device profile`, in the results beside the report. Contests are simulated by the
+//! dispatcher, the arbiters, and the rules of the server: see [`contest`](isonomia_sim::contest). Those of which a profile does
+//! not tell enough are not: the report remarks upon them, with the reason.
 
+use crate::report::Must;
 use crate::session::Session;
-use crate::storage::fio::{Access, Load};
+use crate::storage::Bench;
+use crate::storage::fio::{Access as Call, Load};
 use anyhow::{Context, Result, bail, ensure};
-use isonomia_sim::request::run;
+use isonomia_policy::Access;
+use isonomia_sim::contest::{Predicted, Program, Unpredicted, predict};
+use isonomia_sim::request::Target;
 use isonomia_sim::scenario::{Point, Scenario, parse};
-use std::fmt::Write as _;
-use std::ops::ControlFlow;
+use isonomia_units::{Bytes, Nanos};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The client's largest piece of a request through shared memory.
-const PIECE_BYTES: u64 = 256 << 10;
-/// Of which a process has so many under way.
-const PIECES: u64 = 4;
+/// The way of rows that nobody measured.
+const SIMULATED: &str = "simulated";
+/// How far the simulator may be off.
+const OFF_MAX: f64 = 0.1;
 
 /// A device that was measured.
 pub struct Prediction {
-    profile: PathBuf,
+    device: Target,
+}
+
+/// A figure that was measured, beside which the simulated one is put.
+pub struct Measured<'a> {
+    /// What the row says of it.
+    pub what: &'a str,
+    /// As it is.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The same of what is simulated.
+    pub of: fn(&Predicted) -> f64,
 }
 
 impl Prediction {
@@ -36,36 +52,107 @@ impl Prediction {
             .arg(&profile);
         let output = command.output().context("cannot start isonomia")?;
         ensure!(output.status.success(), "no profile: {}", String::from_utf8_lossy(&output.stderr).trim());
-        Ok(Self { profile: profile.canonicalize()? })
+        Self::of_profile(&profile.canonicalize()?)
     }
 
-    /// Requests per second of each load, all of them jobs under `policy` that begin at once, between two seconds after that;
-    /// `None` if one of them does something else than reading at random.
-    pub fn rates(&self, policy: &str, loads: &[&Load], (from, to): (f64, f64)) -> Result<Option<Vec<f64>>> {
-        if loads.iter().any(|load| load.access != Access::RandomRead) {
-            return Ok(None);
-        }
-        let mut text = format!(
-            "duration = \"{to}s\"\nmeasure_from = \"{from}s\"\nslowdown = false\npolicy = \"{policy}\"\n\
-             [[target]]\nname = \"device\"\nprofile = {:?}\naccess = \"read-random\"\n",
-            self.profile
+    /// What such a profile says.
+    fn of_profile(profile: &Path) -> Result<Self> {
+        let text = format!(
+            "duration = \"1s\"\nslowdown = false\n[[target]]\nname = \"device\"\nprofile = {profile:?}\n\
+             [[job]]\nname = \"job\"\nop = \"read\"\nrequest = \"4KiB\"\n",
         );
-        let pieces = |load: &Load| load.block_bytes.div_ceil(PIECE_BYTES);
-        for (number, load) in loads.iter().enumerate() {
-            let bytes = load.block_bytes.min(PIECE_BYTES);
-            writeln!(
-                text,
-                "[[job]]\nname = \"{number}\"\nprocesses = {}\ndepth = {}\nop = \"read\"\nrequest = \"{bytes}B\"",
-                load.processes,
-                pieces(load).min(PIECES),
-            )?;
-        }
         let points = parse(Path::new("contest.toml"), &text, None)?.points;
-        let [Point { scenario: Scenario::Request { scenario, .. }, .. }] = &points[..] else {
+        let Some(Point { scenario: Scenario::Request { mut scenario, .. }, .. }) = points.into_iter().next() else {
             bail!("a contest is one scenario at request level");
         };
-        let outcome = run(scenario, &mut |_| ControlFlow::Continue(()));
-        let rate = |(job, load): (usize, &&Load)| outcome.jobs[job].requests as f64 / pieces(load) as f64 / (to - from);
-        Ok(Some(loads.iter().enumerate().map(rate).collect()))
+        Ok(Self { device: scenario.targets.swap_remove(0) })
+    }
+
+    /// What jobs with these loads have of it under `policy`, each from its own time on, in the time `span`.
+    fn of_contest(
+        &self,
+        policy: &str,
+        jobs: &[(&str, &Load, Nanos)],
+        span: Range<Nanos>,
+    ) -> Result<Result<Vec<Predicted>, Unpredicted>> {
+        let policy = policy.parse().with_context(|| format!("{policy} is no policy"))?;
+        let target = Target { policy, ..self.device.clone() };
+        let program = |(job, load, start): &(&str, &Load, Nanos)| Program {
+            job: (*job).to_owned(),
+            access: access(load.access),
+            call: Bytes(load.block_bytes),
+            processes: load.processes,
+            start: *start,
+        };
+        Ok(predict(&target, &jobs.iter().map(program).collect::<Vec<_>>(), span))
+    }
+}
+
+fn access(call: Call) -> Access {
+    match call {
+        Call::RandomRead => Access::ReadRandom,
+        Call::SequentialRead => Access::ReadSequential,
+        Call::RandomWrite => Access::WriteRandom,
+        Call::SequentialWrite => Access::WriteSequential,
+    }
+}
+
+impl Bench<'_> {
+    /// Puts what is simulated of a contest beside what was `measured` of it: something of each job, or of the first ones.
+    pub fn keep_predicted(
+        &mut self,
+        name: &str,
+        policy: &str,
+        jobs: &[(&str, &Load, Nanos)],
+        span: Range<Nanos>,
+        measured: &[Measured<'_>],
+    ) -> Result<()> {
+        match self.prediction.of_contest(policy, jobs, span)? {
+            Ok(predicted) => {
+                for (one, Measured { what, value, unit, of }) in predicted.iter().zip(measured) {
+                    let what = format!("{name}: {what}over what was measured");
+                    self.keep(&what, SIMULATED, unit, of(one), Some(*value), Some(Must::ratio_near(OFF_MAX)));
+                }
+            }
+            Err(reason) => self.pass_over(name, &reason),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::fio::Sync;
+    use std::io::Write;
+
+    /// 4 channels on which a request takes a millisecond, whatever its length.
+    #[test]
+    fn a_contest_is_simulated_from_a_profile() {
+        let mut profile = tempfile::NamedTempFile::new().unwrap();
+        let text = "dir = \"/d\"\nis_direct = true\n[costs.read-random]\nper_op = 250000\nbandwidth = 1000000000000\n\
+                    error = 0.0\nparallel = 4\n";
+        profile.write_all(text.as_bytes()).unwrap();
+        let prediction = Prediction::of_profile(profile.path()).unwrap();
+        let load = |access, processes| Load {
+            access,
+            block_bytes: 4096,
+            processes,
+            sync: Sync::Never,
+            is_direct: false,
+            runs_for: None,
+            is_endless: true,
+            bytes_max: None,
+        };
+        let span = Nanos::from_secs(1)..Nanos::from_secs(3);
+        let rates = |loads: &[Load]| {
+            let jobs: Vec<_> = loads.iter().map(|load| ("job", load, Nanos::ZERO)).collect();
+            prediction.of_contest("job-fair", &jobs[..], span.clone()).unwrap()
+        };
+        let one = rates(&[load(Call::RandomRead, 1)]).unwrap()[0].calls_per_s;
+        let many = rates(&[load(Call::RandomRead, 16)]).unwrap()[0].calls_per_s;
+        assert!((one / 1e3 - 1.0).abs() < 0.01 && (many / 4e3 - 1.0).abs() < 0.01, "{one}, {many}");
+        assert_eq!(rates(&[load(Call::RandomWrite, 4)]), Err(Unpredicted::WritesAlone));
+        assert_eq!(rates(&[load(Call::SequentialRead, 4)]), Err(Unpredicted::StreamAlone));
     }
 }

@@ -8,10 +8,12 @@ use crate::clock::now_ns;
 use crate::report::Must;
 use crate::statistics::share;
 use crate::storage::fio::{Access, Load, Sync};
+use crate::storage::prediction::Measured;
 use crate::storage::{Bench, KIB, MIB, THROUGH_US};
 use anyhow::{Context, Result, ensure};
 use isonomia_proto::control::{JobStatus, Status};
 use isonomia_units::Nanos;
+use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 const POLL: Duration = Duration::from_millis(20);
@@ -28,9 +30,6 @@ const TURNS: u64 = 2;
 const FORGET_NS: u64 = 400_000_000;
 /// When the jobs are looked at, in parts of the turns.
 const LOOKS: [(u64, u64); 2] = [(2, 5), (4, 5)];
-const SIMULATED: &str = "simulated";
-/// How far the simulator may be off.
-const PREDICTED_OFF_MAX: f64 = 0.1;
 const JOBS: [&str; 2] = ["first", "second"];
 
 /// What a job received between two looks.
@@ -83,8 +82,8 @@ fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
     let fifo = bench.alone(load, Some("lone"));
     bench.server.set_policy("job-fair")?;
     let (fifo, fair) = (fifo?.iops, bench.alone(load, Some("lone"))?.iops);
-    let seconds = bench.configuration.turn_ns as f64 / 1e9;
-    predict(bench, &format!("{name} alone"), &[load], &[fair], (0.0, seconds))?;
+    let span = Nanos::ZERO..bench.configuration.turn();
+    predict(bench, &format!("{name} alone"), &[load], &[fair], span)?;
     bench.keep(
         &format!("{name} alone: job-fair / fifo"),
         THROUGH_US,
@@ -111,26 +110,25 @@ fn few_against_many(bench: &mut Bench, name: &str, few: &Load, many: &Load) -> R
 fn even(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<()> {
     let received = together(bench, name, one, other)?;
     keep(bench, name, received, Some(Must::near(50.0, OFF_MAX)));
-    let pieces = |load: &Load| load.block_bytes.div_ceil(256 * KIB) as f64;
     let loads = [one, other];
-    let rates = [0, 1].map(|at| received[at].operations as f64 / received[at].seconds / pieces(loads[at]));
+    // A call is several requests where it is long, and some have nothing to do with it: flushes.
+    let rates = [0, 1].map(|at| received[at].bytes as f64 / loads[at].block_bytes as f64 / received[at].seconds);
     predict_both(bench, name, loads, rates)
 }
 
 /// What the simulator says of two jobs in the span that is looked at.
 fn predict_both(bench: &mut Bench, name: &str, loads: [&Load; 2], measured: [f64; 2]) -> Result<()> {
-    let turn_s = (TURNS * bench.configuration.turn_ns) as f64 / 1e9;
-    predict(bench, name, &loads, &measured, LOOKS.map(|(part, parts)| turn_s * part as f64 / parts as f64).into())
+    let turn_ns = TURNS * bench.configuration.turn_ns;
+    let [from, to] = LOOKS.map(|(part, parts)| Nanos(turn_ns * part / parts));
+    predict(bench, name, &loads, &measured, from..to)
 }
 
-fn predict(bench: &mut Bench, name: &str, loads: &[&Load], measured: &[f64], span: (f64, f64)) -> Result<()> {
-    let Some(prediction) = &bench.prediction else { return Ok(()) };
-    let Some(rates) = prediction.rates("job-fair", loads, span)? else { return Ok(()) };
-    for (which, (rate, measured)) in ["the first", "the second"].into_iter().zip(rates.into_iter().zip(measured)) {
-        let what = format!("{name}: {which}, over what was measured");
-        bench.keep(&what, SIMULATED, "op/s", rate, Some(*measured), Some(Must::ratio_near(PREDICTED_OFF_MAX)));
-    }
-    Ok(())
+fn predict(bench: &mut Bench, name: &str, loads: &[&Load], measured: &[f64], span: Range<Nanos>) -> Result<()> {
+    let jobs: Vec<_> = JOBS.into_iter().zip(loads).map(|(job, load)| (job, *load, Nanos::ZERO)).collect();
+    let rate =
+        |(what, value): (&'static str, &f64)| Measured { what, value: *value, unit: "op/s", of: |one| one.calls_per_s };
+    let measured: Vec<_> = ["the first, ", "the second, "].into_iter().zip(measured).map(rate).collect();
+    bench.keep_predicted(name, "job-fair", &jobs, span, &measured)
 }
 
 fn keep(bench: &mut Bench, name: &str, received: [Received; 2], must: Option<Must>) {

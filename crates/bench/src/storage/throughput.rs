@@ -2,8 +2,10 @@
 
 use crate::report::Must;
 use crate::storage::fio::{Access, Load, Sync};
+use crate::storage::prediction::Measured;
 use crate::storage::{Bench, Device, KIB, MIB, THROUGH_US, WITHOUT_US};
 use anyhow::Result;
+use isonomia_units::Nanos;
 
 pub const NAME: &str = "throughput";
 /// What is asked of the throughput through us.
@@ -32,6 +34,9 @@ pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
             let value = |done: super::fio::Done| [done.iops, done.mib_per_s][of];
             bench.keep(&what, WITHOUT_US, unit, value(without), None, None);
             bench.keep(&what, THROUGH_US, unit, value(through), Some(value(without)), Some(Must::ratio(LEAST)));
+            let span = Nanos::ZERO..Nanos((through.seconds * 1e9) as u64);
+            let measured = Measured { what: "", value: through.iops, unit: "op/s", of: |one| one.calls_per_s };
+            bench.keep_predicted(&what, "job-fair", &[("speed", &load, Nanos::ZERO)], span, &[measured])?;
         }
     }
     Ok(())

@@ -41,7 +41,7 @@ pub struct UnlimitOptions {
 /// Measure the device below a directory: what requests cost it, and how many it serves at once
 ///
 /// Reads and writes a file of at most 1GiB that has no name and is gone at the end, at random and in order, in sizes from
-/// 4KiB to 1MiB, with 1 to 64 requests in service: past the page cache where the file system can. Others who use the
+/// 4KiB to 1MiB, with 1 to 256 requests in service: past the page cache where the file system can. Others who use the
 /// device meanwhile are slowed down, and seen. What is found is printed, and kept in a file from which a server begins
 /// to learn what its device takes; docs/guides/operators.md tells more.
 #[derive(Args, Debug)]

@@ -23,8 +23,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// How long requests are.
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// How many are in service at once.
-const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// How many are in service at once: up to as many as a server ever has there.
+const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// No more than so many bytes at once: each request has memory of its own.
+const IN_SERVICE_BYTES_MAX: u64 = 64 << 20;
 /// The file's length at most; it is the largest size times a whole number.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 /// And at least.
@@ -64,6 +66,13 @@ struct Kind {
     bytes: u64,
     most: f64,
     no_gains: u32,
+}
+
+impl Kind {
+    /// Whether it is to be measured with so many in service.
+    fn is_wanted(&self, depth: u32) -> bool {
+        self.no_gains < NO_GAINS_MAX && self.bytes * u64::from(depth) <= IN_SERVICE_BYTES_MAX
+    }
 }
 
 impl Measurement {
@@ -113,12 +122,12 @@ impl Measurement {
         let mut points = Vec::new();
         for (round, depth) in DEPTHS.into_iter().enumerate() {
             for at in 0..kinds.len() {
-                let is_wanted = |kind: &Kind| kind.no_gains < NO_GAINS_MAX;
-                if !is_wanted(&kinds[at]) {
+                if !kinds[at].is_wanted(depth) {
                     continue;
                 }
-                let later = kinds.iter().filter(|kind| is_wanted(kind)).count() * (DEPTHS.len() - 1 - round);
-                let now = kinds[at..].iter().filter(|kind| is_wanted(kind)).count();
+                let wanted = |kinds: &[Kind], depth| kinds.iter().filter(|kind| kind.is_wanted(depth)).count();
+                let later: usize = DEPTHS[round + 1..].iter().map(|depth| wanted(&kinds, *depth)).sum();
+                let now = wanted(&kinds[at..], depth);
                 let left = self.deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() && depth > 1 {
                     break;

@@ -74,6 +74,11 @@ impl ProfilePoint {
     pub fn bytes_per_s(&self) -> f64 {
         self.requests_per_s * self.bytes.0 as f64
     }
+
+    /// From the end of one request to that of the next.
+    pub fn interval(&self) -> Nanos {
+        Nanos((1e9 / self.requests_per_s) as u64)
+    }
 }
 
 impl DeviceProfile {
@@ -93,7 +98,7 @@ impl DeviceProfile {
     pub fn alone(&self, access: Access) -> Option<(Bytes, Nanos)> {
         let alone = self.points.iter().filter(|point| point.access == access && point.depth == 1);
         let point = alone.min_by_key(|point| point.bytes)?;
-        Some((point.bytes, Nanos((1e9 / point.requests_per_s) as u64)))
+        Some((point.bytes, point.interval()))
     }
 }
 

@@ -3,8 +3,9 @@
 
 use super::{NOBODY, Queue, Queued, Target};
 use crate::prices::Prices;
-use crate::read_ahead::{self, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Piece};
+use crate::read_ahead::{self, Piece};
 use crate::write_back::{Chunk, Manner, WriteBack};
+use isonomia_policy::device::chunks::{self, SMALL_READ};
 use isonomia_policy::{self as policy, Access, Nature, RequestId, ServedBy, Submission};
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
@@ -12,18 +13,10 @@ use std::sync::atomic::Ordering;
 
 /// Whoever uses a target, or reads from its device, counts as long as this after the last time.
 const LATELY: Nanos = Nanos::from_secs(1);
-/// While somebody waits for the device, a chunk of what is written back takes so many percent of a small read's time, …
-const CHUNK_PERCENT: u64 = 200;
-/// … but not less than this, …
-const CHUNK_TIME_MIN: Nanos = Nanos::from_micros(250);
-/// … and not more than this, or half of what a latency class is to reach.
-const CHUNK_TIME_MAX: Nanos = Nanos::from_millis(3);
-/// While nobody does.
+/// How long a chunk of what is written back takes while nobody waits for the device.
 const CHUNK_TIME_LONG: Nanos = Nanos::from_millis(16);
 /// And so many are under way of each job.
 const CHUNKS_LONG: usize = 4;
-/// What is read at once by those who wait for it.
-const SMALL_READ: Bytes = Bytes(4096);
 /// A write that takes no longer than this was left in the host's memory, …
 const KEPT_TIME_MAX: Nanos = Nanos::from_micros(60);
 /// … but for the time that bytes take at this rate: copied and summed on a busy processor.
@@ -39,9 +32,7 @@ impl Target {
         drop(queue);
         if class.is_some() || is_lately(Nanos(self.read_at.load(Ordering::Relaxed))) {
             let read = self.prices.as_ref().map(|prices| prices.time_of(Access::ReadRandom, SMALL_READ));
-            let time = Nanos(read.unwrap_or(CHUNK_TIME_MAX).0.saturating_mul(CHUNK_PERCENT) / 100);
-            let most = class.map_or(CHUNK_TIME_MAX, |target| CHUNK_TIME_MAX.min(Nanos(target.0 / 2)));
-            let time_max = time.clamp(CHUNK_TIME_MIN.min(most), most);
+            let time_max = chunks::time_max(read, class);
             return Manner { time_max, chunks_max: None, is_counted: is_shared || class.is_some() };
         }
         Manner { time_max: CHUNK_TIME_LONG, chunks_max: Some(CHUNKS_LONG), is_counted: is_shared }
@@ -77,12 +68,8 @@ impl Target {
     pub fn read_ahead_manner(&self, now: Nanos, job: JobId) -> read_ahead::Manner {
         let Manner { time_max, is_counted: is_shared, .. } = self.manner(now, job);
         let Some(prices) = self.prices.as_ref().filter(|_| is_shared) else { return read_ahead::Manner::AtOnce };
-        let is_long = |bytes| prices.time_of(Access::ReadSequential, Bytes(bytes)) > time_max;
-        let mut bytes = PIECE_BYTES_MAX;
-        while bytes > PIECE_BYTES_MIN && is_long(bytes) {
-            bytes /= 2;
-        }
-        read_ahead::Manner::InPieces(bytes)
+        let time_of = |bytes| prices.time_of(Access::ReadSequential, bytes);
+        read_ahead::Manner::InPieces(chunks::piece_bytes(time_max, time_of).0)
     }
 
     /// Queues a part of what is read ahead; false if the queue is full, or does not know its job.

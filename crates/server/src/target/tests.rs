@@ -8,6 +8,7 @@ use crate::read_ahead;
 use crate::sessions::Sessions;
 use crate::usage::Usage;
 use isonomia_policy::Draw;
+use isonomia_policy::device::chunks::PIECE_BYTES_MIN;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 
 fn connect(jobs: &Jobs, target: &Target, name: &str) -> Arc<Connection> {
@@ -102,7 +103,7 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
         assert!(target.enqueue_piece(ms(10), piece()));
     }
     let manner = target.read_ahead_manner(ms(11), reader.job.id);
-    assert_eq!(manner, read_ahead::Manner::InPieces(read_ahead::PIECE_BYTES_MIN), "others wait for the device");
+    assert_eq!(manner, read_ahead::Manner::InPieces(PIECE_BYTES_MIN), "others wait for the device");
     let Action::ReadAhead(first, id) = target.next_action(ms(11)) else { panic!("the reader came first") };
     assert_eq!(*first, piece());
     assert!(matches!(target.next_action(ms(11)), Action::Idle), "it takes the only place");

@@ -106,7 +106,7 @@ fn a_chunk_takes_as_long_as_it_may_and_no_more_of_them_wait_than_are_wanted() {
     assert!(least(SHORT.time_max), "{} bytes", chunk.bytes);
     // However slow it is, a chunk is not nothing.
     pages.abandoned(&chunk);
-    assert_eq!(pages.next(A, Manner { time_max: Nanos(1), ..SHORT }).unwrap().bytes, Bytes(CHUNK_BYTES_MIN));
+    assert_eq!(pages.next(A, Manner { time_max: Nanos(1), ..SHORT }).unwrap().bytes, Bytes(chunks::BYTES_MIN));
 }
 
 #[test]

@@ -2,16 +2,14 @@
 
 use super::ranges::Ranges;
 use crate::pages::PagesOf;
+use isonomia_policy::device::chunks::{CHUNKS_MAX, SHARE_LEAST};
 use isonomia_units::Nanos;
 use std::collections::VecDeque;
 
-/// Chunks of one job that wait for their turn or are written at once, at most.
-pub const CHUNKS_MAX: usize = 8;
-/// A job that had less than this part of its share of the device's time has one chunk more at once, …
-const SHARE_LEAST: f64 = 0.92;
-/// … if that was so at so many looks in a row: a pause of its own is none of the device's, …
+/// A job that was behind its share of the device's time ([`SHARE_LEAST`]) has one chunk more at once if that was so at so many
+/// looks in a row: a pause of its own is none of the device's, …
 pub(super) const LOOKS_MIN: u32 = 3;
-/// … and one that had more than this part, one less.
+/// … and one that had more than this part of it, one less.
 const SHARE_MOST: f64 = 1.02;
 
 /// What one job wrote to one file.

@@ -6,7 +6,7 @@ use super::events::{Event, Scheduled};
 use super::exchange::{Rates, Servers};
 use super::measure::{Completion, Measure, Outcome};
 use super::ranks::Ranks;
-use super::{Channels, Device, Layout, Op, Phase, Scenario};
+use super::{Channels, Device, Layout, Phase, Scenario};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     Action, Arbiter, CostLearner, CostModel, Dispatch, Dispatcher, Draw, Nature, PolicySpec, RequestId, Scheme,
@@ -52,8 +52,8 @@ struct TargetState {
     dispatcher: Dispatcher<u32>,
     /// Of a device of channels.
     channels: ChannelsState,
-    /// What was learnt of such a device, of what reads and of what writes, if the policy divides its time.
-    learners: Option<[CostLearner; 2]>,
+    /// What was learnt of such a device, by access, if the policy divides its time.
+    learners: Option<[CostLearner; 4]>,
     /// When it is asked again because of a hold.
     ask_at: Option<Nanos>,
     /// Places in an order over all targets that the controller has told it.
@@ -176,7 +176,7 @@ impl<'a> Engine<'a> {
                 dispatcher: Dispatcher::new(arbiter, None, target.device.depth()),
                 channels: ChannelsState::default(),
                 learners: (target.device.is_unknown() && target.policy.divides_time())
-                    .then(|| [CostModel::nominal(); 2].map(CostLearner::new)),
+                    .then(|| [CostModel::nominal(); 4].map(CostLearner::new)),
                 ask_at: None,
                 placed: BTreeMap::new(),
                 random: Pcg32::seed_from_u64(scenario.seed.wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
@@ -377,7 +377,7 @@ impl<'a> Engine<'a> {
         let bytes = phase.bytes();
         let cost = match &self.targets[target].learners {
             Some(learners) => {
-                let time = learners[usize::from(phase.op == Op::Write)].model().cost(bytes);
+                let time = learners[phase.access().index()].model().cost(bytes);
                 self.targets[target].dispatcher.worth().of(time)
             }
             None => work,
@@ -437,8 +437,9 @@ impl<'a> Engine<'a> {
                 if state.learners.is_some() {
                     state.dispatcher.enter(now, self.streams[stream as usize].id);
                 }
-                if channels.transit > Nanos::ZERO {
-                    self.schedule(now + channels.transit, Event::Reach { target, stream });
+                let transit = channels.times[self.phase_of(stream).access().index()].transit;
+                if transit > Nanos::ZERO {
+                    self.schedule(now + transit, Event::Reach { target, stream });
                 } else {
                     self.reach(now, target, stream);
                 }
@@ -457,10 +458,11 @@ impl<'a> Engine<'a> {
 
     fn wait_in_channel(&mut self, now: Nanos, channels: &Channels, target: u32, stream: u32) {
         self.streams[stream as usize].taken_at = now;
+        let phase = self.phase_of(stream);
         let random = &mut self.targets[target as usize].random;
-        let latency = jittered(channels.latency, channels.jitter, random).max(Nanos(1));
-        let bytes = self.phase_of(stream).bytes();
-        let passing = channels.channel_bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
+        let times = &channels.times[phase.access().index()];
+        let latency = jittered(times.latency, channels.jitter, random).max(Nanos(1));
+        let passing = times.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(phase.bytes()));
         self.schedule(now + latency + passing, Event::Transfer { target, stream });
     }
 
@@ -485,7 +487,7 @@ impl<'a> Engine<'a> {
         let served = at.dispatcher.complete(now, id, ServedBy::Device);
         let cost = served.map_or(state.cost, |served| served.service);
         if let (Some(learners), Some(attributed)) = (&mut at.learners, served.and_then(|served| served.attributed)) {
-            learners[usize::from(phase.op == Op::Write)].learn(now, phase.bytes(), attributed);
+            learners[phase.access().index()].learn(now, phase.bytes(), attributed);
         }
         let (service, busy) = match &self.scenario.targets[target as usize].device {
             Device::Lanes(_) => (now.since(state.begun_at), now.since(state.begun_at)),

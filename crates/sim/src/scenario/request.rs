@@ -2,8 +2,10 @@
 
 use super::quantity::{Quantity, Word};
 use crate::io_profile;
+use crate::request::profiled::CHANNELS_MAX;
 use crate::request::{
-    Channels, Device, Job, Lanes, Layout, Op, Phase, SLICES_MAX, STREAMS_MAX, Scenario, TARGETS_MAX, Target,
+    ChannelTimes, Channels, Device, Job, Lanes, Layout, Op, Phase, SLICES_MAX, STREAMS_MAX, Scenario, TARGETS_MAX,
+    Target,
 };
 use crate::source::{self, Document, SourceError};
 use isonomia_controller::Plan;
@@ -21,8 +23,8 @@ const DURATION_MAX: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 const SLICE_DEFAULT: Nanos = Nanos::from_millis(100);
 /// As in a cluster file that says nothing else.
 const DECIDE_DEFAULT: Nanos = Nanos::from_secs(10);
-/// The most lanes or channels of one device.
-const WORKERS_MAX: u32 = 4096;
+/// The most lanes of one device.
+const WORKERS_MAX: u32 = CHANNELS_MAX;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,6 +101,7 @@ struct JobText {
     io_profile: Option<String>,
     phase: Option<Vec<PhaseText>>,
     op: Option<Op>,
+    sequential: Option<bool>,
     request: Option<Quantity<Bytes>>,
     requests: Option<u64>,
     compute: Option<Quantity<Nanos>>,
@@ -111,6 +114,7 @@ struct JobText {
 #[serde(deny_unknown_fields)]
 struct PhaseText {
     op: Option<Op>,
+    sequential: Option<bool>,
     request: Option<Quantity<Bytes>>,
     requests: Option<u64>,
     compute: Option<Quantity<Nanos>>,
@@ -287,8 +291,9 @@ fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<
     }
     let depth = text.depth.unwrap_or_default();
     let transit = text.transit.map_or(Nanos::ZERO, |transit| transit.0);
-    let count = NonZeroU32::new(channels);
-    Ok(Device::Channels(Channels { count, latency, bandwidth, channel_bandwidth, transit, jitter, depth }))
+    let (count, times) =
+        (NonZeroU32::new(channels), [ChannelTimes { transit, latency, bandwidth: channel_bandwidth }; 4]);
+    Ok(Device::Channels(Channels { count, times, bandwidth, jitter, depth }))
 }
 
 /// The device that `isonomia device profile` measured: as many channels as it served at once.
@@ -319,19 +324,13 @@ fn read_profile(
     let file = path.parent().unwrap_or(Path::new("")).join(profile);
     let found: DeviceProfile = Document::parse(&file, &source::read(&file)?)?.deserialize()?;
     let access = text.access.unwrap_or(Access::ReadRandom);
-    let Some(cost) = found.costs.get(&access) else {
+    let depth = text.depth.unwrap_or_default();
+    let channels = Channels::of_profile(&found, access, text.access.is_some(), jitter, depth);
+    channels.map(Device::Channels).ok_or_else(|| {
         let measured: Vec<&str> = found.costs.keys().map(|access| access.name()).collect();
         let what = format!("{} was not measured (allowed: {})", access.name(), measured.join(", "));
-        return Err(error("access", what));
-    };
-    let parallel = cost.parallel.clamp(1, WORKERS_MAX);
-    let latency = Nanos(cost.per_op.0.saturating_mul(u64::from(parallel))).max(Nanos(1));
-    // All channels together have the bandwidth that was fitted.
-    let channel_bandwidth = Rate::new((cost.bandwidth.bytes_per_s() / u64::from(parallel)).max(1));
-    let in_channel = |bytes| latency + channel_bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
-    let transit = found.alone(access).map_or(Nanos::ZERO, |(bytes, took)| took.since(in_channel(bytes)));
-    let (count, depth) = (NonZeroU32::new(parallel), text.depth.unwrap_or_default());
-    Ok(Device::Channels(Channels { count, latency, bandwidth: None, channel_bandwidth, transit, jitter, depth }))
+        error("access", what)
+    })
 }
 
 fn job_fair() -> PolicySpec {
@@ -436,6 +435,7 @@ fn read_jobs(
 fn read_phases(path: &Path, document: &Document<'_>, at: usize, text: &JobText) -> Result<Vec<Phase>, SourceError> {
     let single = PhaseText {
         op: text.op,
+        sequential: text.sequential,
         request: text.request,
         requests: text.requests,
         compute: text.compute,
@@ -486,6 +486,7 @@ fn read_phase(document: &Document<'_>, entry: &str, text: &PhaseText, has_end: b
         compute: text.compute.map_or(Nanos::ZERO, |compute| compute.0),
         not_before: Nanos::ZERO,
         op,
+        is_sequential: text.sequential.unwrap_or(false),
         request,
         requests: text.requests,
         think: text.think.map_or(Nanos::ZERO, |think| think.0),

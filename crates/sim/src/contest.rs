@@ -1,0 +1,205 @@
+//! What programs get of a server with one device, which nobody has told it anything of: contests, from a
+//! [profile](isonomia_policy::device::profile) of that device.
+//!
+//! A request of the device is not a call of a program. What is made of calls is what a live server makes of them, by the
+//! same rules ([`chunks`]):
+//!
+//! * a read of more than a client's largest piece is as many pieces, of which a process has some under way;
+//! * who reads one block behind the other while others use the device is read ahead for, in pieces of which each process has
+//!   as many under way as a window has, so that all his reads are pieces;
+//! * what is written goes to the host's memory, and from there to the device in chunks, of which a job has one at once, and
+//!   one more while it is behind its share of the device's time. A program that flushes all the time is as fast as these.
+//!
+//! What is not simulated is said by [`Unpredicted`]. Not in it either: what a flush writes besides the bytes (the
+//! journal of a file system), reads that happen to be near each other and are read ahead for, and the time of processors.
+
+use crate::request::{Channels, Device, Job, Layout, Op, Outcome, Phase, Scenario, Target, run};
+use isonomia_policy::Access;
+use isonomia_policy::device::chunks::{self, CHUNKS_MAX, PIECE_BYTES_MAX, SHARE_LEAST, SMALL_READ};
+use isonomia_units::{Bytes, JobInfo, Nanos};
+use std::ops::{ControlFlow, Range};
+
+/// A client's largest piece of a request through shared memory.
+const PIECE_BYTES: u64 = 256 << 10;
+/// Of which a process has so many under way.
+const PIECES: u64 = 4;
+
+/// A job of processes that do the same, each one call after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// What its job is called.
+    pub job: String,
+    /// What its calls do. Those that write flush what they wrote again and again.
+    pub access: Access,
+    /// Bytes of each call.
+    pub call: Bytes,
+    /// Processes, at least 1.
+    pub processes: u32,
+    /// When it begins.
+    pub start: Nanos,
+}
+
+/// What a program got.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Predicted {
+    /// Calls in a second.
+    pub calls_per_s: f64,
+    /// Its part of the service of all.
+    pub share: f64,
+    /// What one of a hundred of the device's requests for it took longer than, from when the server had it.
+    pub p99: Nanos,
+}
+
+/// Why nothing is said of a contest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unpredicted {
+    /// Nobody reads beside those who write.
+    #[error(
+        "what is written goes to the host's memory: how fast that is, what a flush costs beside the bytes, and how many flushes are \
+         one, is of the host and its file system, and no profile of a device has it"
+    )]
+    WritesAlone,
+    /// A stream with nobody beside.
+    #[error(
+        "a stream with nobody beside it is read ahead by the host, as far as that wants, and no profile of a device has it"
+    )]
+    StreamAlone,
+    /// Several blocks that lie apart go into one chunk.
+    #[error(
+        "a chunk of what is written has several ranges here, which are one request for the policy and many for the device: how \
+         many depends on what lies in the host's memory"
+    )]
+    Scattered,
+    /// The target has another device.
+    #[error("the target's device is one whose speed the server was told")]
+    Told,
+}
+
+/// What `programs` get of `target` between two times.
+///
+/// # Errors
+/// It is a contest of which nothing can be said.
+pub fn predict(target: &Target, programs: &[Program], span: Range<Nanos>) -> Result<Vec<Predicted>, Unpredicted> {
+    let Device::Channels(device) = &target.device else { return Err(Unpredicted::Told) };
+    let reads = |program: &Program| !writes(program.access);
+    if programs.len() == 1 && programs[0].access == Access::ReadSequential {
+        return Err(Unpredicted::StreamAlone);
+    }
+    if !programs.iter().any(reads) {
+        return Err(Unpredicted::WritesAlone);
+    }
+    let most = if programs.iter().all(reads) { 1 } else { CHUNKS_MAX as u32 };
+    let due = 1.0 / programs.len() as f64;
+    let mut at_once = 1;
+    loop {
+        let server = Server::new(target, device, programs, at_once);
+        let requests = programs.iter().map(|program| server.requests(program)).collect::<Result<Vec<_>, _>>()?;
+        let outcome = simulate(target, programs, &requests, &span);
+        let is_behind =
+            |(program, at): (&Program, usize)| writes(program.access) && outcome.jobs[at].share < SHARE_LEAST * due;
+        if at_once >= most || !programs.iter().zip(0..).any(is_behind) {
+            let seconds = span.end.since(span.start).as_secs_f64();
+            let predicted = |(at, program): (usize, &Program)| {
+                let job = &outcome.jobs[at];
+                Predicted {
+                    calls_per_s: job.bytes as f64 / program.call.0 as f64 / seconds,
+                    share: job.share,
+                    p99: Nanos(job.latency.p99_ns),
+                }
+            };
+            return Ok(programs.iter().enumerate().map(predicted).collect());
+        }
+        at_once += 1;
+    }
+}
+
+const fn writes(access: Access) -> bool {
+    matches!(access, Access::WriteRandom | Access::WriteSequential)
+}
+
+/// What the server gives the device for a program.
+struct Requests {
+    bytes: Bytes,
+    processes: u32,
+    depth: u32,
+}
+
+/// How a server makes requests of calls.
+struct Server<'a> {
+    device: &'a Channels,
+    /// How many requests are in service, between which the device's time is divided.
+    in_service: u64,
+    /// How long a chunk or a piece may take.
+    time_max: Nanos,
+    /// Of a job that writes.
+    chunks: u32,
+}
+
+impl<'a> Server<'a> {
+    fn new(target: &Target, device: &'a Channels, programs: &[Program], chunks: u32) -> Self {
+        let under_way = |program: &Program| if writes(program.access) { chunks } else { program.processes };
+        let all: u32 = programs.iter().map(under_way).sum();
+        let in_service = u64::from(device.count.map_or(all, |count| all.min(count.get())).max(1));
+        let class = target.policy.latency().map(|class| class.target);
+        let server = Self { device, in_service, time_max: Nanos::ZERO, chunks };
+        Self { time_max: chunks::time_max(Some(server.price(Access::ReadRandom, SMALL_READ)), class), ..server }
+    }
+
+    fn alone(&self, access: Access, bytes: Bytes) -> Nanos {
+        self.device.time_alone(access, bytes)
+    }
+
+    /// What it learns of a request: its part of the device's time.
+    fn price(&self, access: Access, bytes: Bytes) -> Nanos {
+        Nanos(self.alone(access, bytes).0 / self.in_service)
+    }
+
+    fn requests(&self, program: &Program) -> Result<Requests, Unpredicted> {
+        let Program { access, call, processes, .. } = *program;
+        let chunk = |bytes| Requests { bytes, processes: self.chunks, depth: 1 };
+        Ok(match access {
+            Access::ReadRandom => {
+                let pieces = call.0.div_ceil(PIECE_BYTES).min(PIECES);
+                Requests { bytes: Bytes(call.0.min(PIECE_BYTES)), processes, depth: pieces as u32 }
+            }
+            Access::ReadSequential => {
+                let bytes = chunks::piece_bytes(self.time_max, |bytes| self.price(access, bytes));
+                Requests { bytes, processes, depth: (PIECE_BYTES_MAX / bytes.0) as u32 }
+            }
+            // How long a chunk takes it knows by the clock.
+            Access::WriteSequential => chunk(chunks::bytes(self.time_max, |bytes| self.alone(access, bytes))),
+            Access::WriteRandom => {
+                let range = chunks::bytes(self.time_max, |bytes| self.alone(access, bytes)).min(call);
+                if 2 * self.alone(access, range).0 <= self.time_max.0 {
+                    return Err(Unpredicted::Scattered);
+                }
+                chunk(range)
+            }
+        })
+    }
+}
+
+fn simulate(target: &Target, programs: &[Program], requests: &[Requests], span: &Range<Nanos>) -> Outcome {
+    let job = |(program, requests): (&Program, &Requests)| Job {
+        info: JobInfo::new(&program.job, &program.job, "contest"),
+        processes: requests.processes,
+        depth: requests.depth,
+        targets: vec![0],
+        layout: Layout::Striped,
+        phases: vec![Phase {
+            is_sequential: matches!(program.access, Access::ReadSequential | Access::WriteSequential),
+            requests: None,
+            ..Phase::back_to_back(if writes(program.access) { Op::Write } else { Op::Read }, requests.bytes, 1)
+        }],
+        iterations: None,
+        start: program.start,
+        stop: span.end,
+    };
+    let jobs = programs.iter().zip(requests).map(job).collect();
+    let scenario = Scenario {
+        measure_from: span.start,
+        ..Scenario::whole(span.end, vec!["server".to_owned()], vec![target.clone()], jobs)
+    };
+    run(&scenario, &mut |_| ControlFlow::Continue(()))
+}

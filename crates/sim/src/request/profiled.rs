@@ -1,0 +1,146 @@
+//! What is simulated of a device that was measured.
+//!
+//! A device serves as many small requests at once as a small one alone takes times its cost; these are its channels. What a request
+//! takes on its channel is its cost times their number: so as many requests end in a second as were measured while the device
+//! was kept busy. What a small one took beyond that when it was alone is transit. That large requests cost what channels
+//! that each have a part of the bandwidth would make of them shows when one is alone: it takes the cost times the number of
+//! channels then, too. One that takes much less has more of the bandwidth than a part: the channels have one in
+//! common, which is what was measured, and each its own, which is what those that were alone had.
+
+use super::{ChannelTimes, Channels};
+use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
+use isonomia_policy::{Access, DepthSpec};
+use isonomia_units::{Bytes, Nanos, Rate};
+use std::num::NonZeroU32;
+
+/// The most channels of one device.
+pub(crate) const CHANNELS_MAX: u32 = 4096;
+/// No request of a server is larger, but those of its own.
+const LARGE: Bytes = Bytes(256 << 10);
+/// What is alone and large takes so many times less than channels that bound it would make of it, where they do not.
+const COMMON_MIN: f64 = 1.25;
+
+impl Channels {
+    /// Of a profile, in which `access` was measured: all requests are as these are, or those of other accesses as they were
+    /// measured, as far as they were.
+    pub(crate) fn of_profile(
+        profile: &DeviceProfile,
+        access: Access,
+        is_only: bool,
+        jitter: f64,
+        depth: DepthSpec,
+    ) -> Option<Self> {
+        let channels = profile.costs.get(&access)?.parallel.clamp(1, CHANNELS_MAX);
+        let bandwidth = common(profile, access, channels);
+        let all = Access::ALL.map(|one| {
+            let one = if is_only || !profile.costs.contains_key(&one) { access } else { one };
+            let cost = profile.costs.get(&one)?;
+            Some(times(profile, one, cost, channels, bandwidth))
+        });
+        let [Some(a), Some(b), Some(c), Some(d)] = all else { return None };
+        Some(Self { count: NonZeroU32::new(channels), times: [a, b, c, d], bandwidth, jitter, depth })
+    }
+
+    /// What a request takes that finds nobody else.
+    pub fn time_alone(&self, access: Access, bytes: Bytes) -> Nanos {
+        let times = &self.times[access.index()];
+        times.transit + times.in_channel(bytes) + self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes))
+    }
+}
+
+impl ChannelTimes {
+    fn in_channel(&self, bytes: Bytes) -> Nanos {
+        self.latency + self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes))
+    }
+}
+
+/// The largest requests of an access that a server has, and what they took alone.
+fn large(profile: &DeviceProfile, access: Access) -> Option<(Bytes, Nanos)> {
+    let alone =
+        profile.points.iter().filter(|point| point.access == access && point.depth == 1 && point.bytes <= LARGE);
+    let point = alone.max_by_key(|point| point.bytes)?;
+    Some((point.bytes, point.interval()))
+}
+
+/// What all channels have in common, if that bounds large requests.
+fn common(profile: &DeviceProfile, access: Access, channels: u32) -> Option<Rate> {
+    let (bytes, alone) = large(profile, access)?;
+    let most = profile.saturated(access, bytes)?;
+    let cost_ns = 1e9 / most.requests_per_s;
+    let is_bound_by_channels = cost_ns * f64::from(channels) < COMMON_MIN * alone.0 as f64;
+    if is_bound_by_channels { None } else { Rate::new(most.bytes_per_s() as u64) }
+}
+
+fn times(
+    profile: &DeviceProfile,
+    access: Access,
+    cost: &FittedCost,
+    channels: u32,
+    common: Option<Rate>,
+) -> ChannelTimes {
+    let latency = Nanos(cost.per_op.0.saturating_mul(u64::from(channels))).max(Nanos(1));
+    let small = profile.alone(access);
+    let bandwidth = match (common, small, large(profile, access)) {
+        (Some(common), Some((least, first)), Some((most, last))) if most > least => {
+            let bytes = Bytes(most.0 - least.0);
+            let own = last.since(first).since(common.time_for(bytes));
+            Rate::new((bytes.0 as f64 * 1e9 / own.0 as f64).min(u64::MAX as f64) as u64).filter(|_| own > Nanos::ZERO)
+        }
+        (Some(_), ..) => None,
+        // All channels together have the bandwidth that was fitted.
+        (None, ..) => Rate::new((cost.bandwidth.bytes_per_s() / u64::from(channels)).max(1)),
+    };
+    let mut times = ChannelTimes { transit: Nanos::ZERO, latency, bandwidth };
+    if let Some((bytes, took)) = small {
+        let passing = common.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
+        times.transit = took.since(times.in_channel(bytes) + passing);
+    }
+    times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_policy::device::profile::ProfilePoint;
+
+    const ACCESS: Access = Access::ReadRandom;
+
+    /// A profile of a device of so many channels on which requests take `alone_s`, and which moves no more than so many bytes in
+    /// a second.
+    fn profile(channels: u32, most_per_s: f64, alone_s: impl Fn(f64) -> f64) -> DeviceProfile {
+        let mut points = Vec::new();
+        for bytes in [4u64 << 10, 16 << 10, 64 << 10, 256 << 10] {
+            for depth in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
+                let alone_s = alone_s(bytes as f64);
+                let requests_per_s = (f64::from(depth.min(channels)) / alone_s).min(most_per_s / bytes as f64);
+                let took = Nanos((alone_s * 1e9) as u64);
+                let (access, bytes) = (ACCESS, Bytes(bytes));
+                points.push(ProfilePoint { access, bytes, depth, requests_per_s, p50: took, p99: took });
+            }
+        }
+        DeviceProfile::new("/d".into(), true, points)
+    }
+
+    #[track_caller]
+    fn assert_near(found: f64, wanted: f64) {
+        assert!((found / wanted - 1.0).abs() < 0.03, "{found} instead of {wanted}");
+    }
+
+    #[test]
+    fn channels_that_each_move_bytes_are_told_from_a_bandwidth_in_common() {
+        // 4 channels, 2 ms and 100 MB/s each.
+        let device = profile(4, f64::INFINITY, |bytes| 2e-3 + bytes / 100e6);
+        let channels = Channels::of_profile(&device, ACCESS, false, 0.0, DepthSpec::Auto).unwrap();
+        assert_eq!((channels.count, channels.bandwidth), (NonZeroU32::new(4), None));
+        assert_near(channels.time_alone(ACCESS, Bytes(4096)).0 as f64, 2e6 + 40_960.0);
+        assert_near(channels.time_alone(Access::WriteRandom, Bytes(256 << 10)).0 as f64, 2e6 + 2_621_440.0);
+        // 128 of 5 ms, which move 4 GB/s together.
+        let device = profile(128, 4e9, |bytes| 5e-3 + bytes / 4e9);
+        let channels = Channels::of_profile(&device, ACCESS, false, 0.0, DepthSpec::Auto).unwrap();
+        assert_near(channels.bandwidth.unwrap().bytes_per_s() as f64, 4e9);
+        assert_near(channels.count.map_or(0, NonZeroU32::get).into(), 128.0);
+        for bytes in [4u64 << 10, 256 << 10] {
+            assert_near(channels.time_alone(ACCESS, Bytes(bytes)).0 as f64, 5e6 + bytes as f64 / 4.0);
+        }
+    }
+}

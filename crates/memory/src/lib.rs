@@ -176,8 +176,9 @@ impl<'a> Source<'a> {
         let last_at = self.len - last.len();
         self.part(0..lead).stable(first);
         for (number, block) in blocks.iter_mut().enumerate() {
+            let at = lead + number * BLOCK_LEN;
             // SAFETY: the block is within the bytes, which are readable for `'a` and no part of `room`, this process's.
-            each(number, unsafe { copy_block(self.start.as_ptr().add(lead + number * BLOCK_LEN), block) });
+            each(number, unsafe { copy_block(self.start.as_ptr().add(at), self.len - at, block) });
         }
         self.part(last_at..self.len).stable(last);
         // SAFETY: the three parts are all of it, and filled.

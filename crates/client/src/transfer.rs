@@ -8,7 +8,7 @@ use crate::stripes::Place;
 use crate::unsynced::Mark;
 use crate::{Client, Error};
 use isonomia_proto::PAYLOAD_LEN_MAX;
-use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag, reading};
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, SocketError};
@@ -27,9 +27,15 @@ enum End {
     Complete,
     /// The server refused a piece.
     Refused(ReplyHeader),
+    /// A piece that was read is not what the server expects: it is to look itself.
+    Unlike,
     /// The line broke.
     Broken(SocketError),
 }
+
+/// Blocks of reads of so many bytes are compared with their checksums here: shorter ones are compared in the time that it takes to tell
+/// the sums.
+const COMPARED_LEN_MIN: usize = 32 << 10;
 
 /// The bytes of a transfer: into the program's buffer, or out of it.
 pub(crate) enum Side<'a> {
@@ -162,14 +168,16 @@ impl Session {
     fn transfer(&self, file: &OpenFile, offset: u64, side: &mut Side<'_>, total: usize) -> Result<usize, Error> {
         let timeout = self.timeout();
         let mut taken = self.take_line(Deadline::after_about(timeout))?;
-        let mut done = 0;
+        let (mut done, mut compares) = (0, true);
         loop {
             let deadline = Deadline::after_about(timeout);
             let line = taken.line(deadline)?;
             self.check_locks(file)?;
             let mark = Mark::of(line);
             let progress = match line {
-                Line::Shared(channel) => pipeline(channel, file, offset, side, done..total, (timeout, self.manner())),
+                Line::Shared(channel) => {
+                    pipeline(channel, file, offset, (&mut *side, compares), done..total, (timeout, self.manner()))
+                }
                 Line::Tcp(stream) => {
                     (self.manner().before_sleep)();
                     in_turn(stream, file, offset, side, done..total, timeout)
@@ -188,6 +196,7 @@ impl Session {
                 // call fails.
                 End::Refused(_) if done > 0 => return Ok(done),
                 End::Refused(header) => return self.checked(header, Box::default()).map(|_| 0),
+                End::Unlike => compares = false,
                 End::Broken(error) => {
                     taken.hang_up();
                     self.after_loss(error, true, deadline)?;
@@ -211,12 +220,13 @@ fn piece(file: &OpenFile, side: &Side<'_>, offset: u64, start: usize, room: usiz
     request
 }
 
-/// Through shared memory: pieces follow each other without waiting, replies are taken in order.
+/// Through shared memory: pieces follow each other without waiting, replies are taken in order. With `compares` what is read is compared
+/// here.
 fn pipeline(
     channel: &mut Channel,
     file: &OpenFile,
     offset: u64,
-    side: &mut Side<'_>,
+    (side, compares): (&mut Side<'_>, bool),
     range: std::ops::Range<usize>,
     (timeout, manner): (Nanos, Manner),
 ) -> Progress {
@@ -229,10 +239,14 @@ fn pipeline(
             let room = (range.end - posted).min(Channel::PAYLOAD_LEN_MAX);
             // The cost of an operation is charged once for every PAYLOAD_LEN_MAX bytes, however they are split.
             let first = (posted - range.start).is_multiple_of(PAYLOAD_LEN_MAX);
-            let request = piece(file, side, offset, posted, room, first);
+            let mut request = piece(file, side, offset, posted, room, first);
             let len = request.len as usize;
-            if let Side::Write(data, _) = side {
-                channel.stage().copy_from(&data[posted..posted + len]);
+            match side {
+                Side::Write(data, _) => {
+                    channel.stage().copy_from(&data[posted..posted + len]);
+                }
+                Side::Read(_) if compares && len >= COMPARED_LEN_MIN => request.valid = reading::COMPARES,
+                Side::Read(_) => {}
             }
             match channel.send(&request) {
                 Ok(slot) => pieces[sent % Channel::DEPTH] = Piece { start: posted, len, slot },
@@ -260,8 +274,13 @@ fn pipeline(
         let count = match side {
             Side::Read(buffer) => {
                 let count = (header.payload_len as usize).min(len);
-                match channel.payload(slot, count) {
-                    Some(payload) => payload.copy_to(&mut buffer[start..start + count]),
+                let compared = if compares { header.value } else { 0 };
+                match channel.take_payload(slot, compared, &mut buffer[start..start + count]) {
+                    Some(true) => {}
+                    Some(false) => {
+                        end = Some(End::Unlike);
+                        continue;
+                    }
                     None => return Progress { bytes: moved, end: End::Broken(SocketError::Closed) },
                 }
                 count

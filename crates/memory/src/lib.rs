@@ -8,11 +8,14 @@
 //!
 //! * [`SharedBytes`]: memory that somebody else may change.
 //! * [`Source`]: bytes to be written, in such memory or in one's own. [`Sink`]: room for bytes that are read.
+//! * [`Expected`]: what blocks that are read ought to be, for whoever takes them out of such memory.
 
 mod copy;
+mod expected;
 mod summed_copy;
 
 use copy::copy_unseen;
+pub use expected::Expected;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
 use std::marker::PhantomData;
@@ -75,6 +78,19 @@ impl<'a> SharedBytes<'a> {
     /// If there are fewer.
     pub fn copy_to(&self, own: &mut [u8]) {
         Source::from(*self).copy_to(own);
+    }
+
+    /// As [`Self::copy_to`]; `each` gets the sum ([`sum_of_block`]) of every whole block of what was copied, and how many blocks came
+    /// before.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn copy_to_with_sums(&self, own: &mut [u8], each: impl FnMut(usize, u64)) {
+        check_range(&(0..own.len()), self.len);
+        let len = own.len();
+        // SAFETY: bytes are as well bytes that need no value yet, and what is written to them has one.
+        let room = unsafe { std::slice::from_raw_parts_mut(own.as_mut_ptr().cast::<MaybeUninit<u8>>(), len) };
+        Source::from(self.first(len)).stable_with_sums(room, 0, each);
     }
 
     /// A copy of all bytes. Of memory that is not zeroed first: glibc gives small pieces of such memory, unlike zeroed ones,
@@ -176,8 +192,9 @@ impl<'a> Source<'a> {
         let last_at = self.len - last.len();
         self.part(0..lead).stable(first);
         for (number, block) in blocks.iter_mut().enumerate() {
+            let at = lead + number * BLOCK_LEN;
             // SAFETY: the block is within the bytes, which are readable for `'a` and no part of `room`, this process's.
-            each(number, unsafe { copy_block(self.start.as_ptr().add(lead + number * BLOCK_LEN), block) });
+            each(number, unsafe { copy_block(self.start.as_ptr().add(at), self.len - at, block) });
         }
         self.part(last_at..self.len).stable(last);
         // SAFETY: the three parts are all of it, and filled.
@@ -239,10 +256,35 @@ pub struct Sink<'a> {
     start: NonNull<u8>,
     len: usize,
     is_own: bool,
+    /// And how many blocks come before this part.
+    expected: Option<(&'a Expected<'a>, usize)>,
     memory: PhantomData<&'a mut AtomicU8>,
 }
 
+impl<'a> Sink<'a> {
+    /// The same room, whose bytes are taken by somebody who compares their blocks with what is `expected`.
+    pub fn comparing(self, expected: &'a Expected<'a>) -> Self {
+        Self { expected: Some((expected, 0)), ..self }
+    }
+
+    /// The same room, whose bytes nobody compares who takes them.
+    pub fn not_comparing(self) -> Self {
+        Self { expected: None, ..self }
+    }
+}
+
 impl Sink<'_> {
+    /// Whether somebody compares what is put there: see [`Self::expect`].
+    pub fn compares(&self) -> bool {
+        self.expected.is_some()
+    }
+
+    /// Leaves it to whoever takes the bytes to see whether the first blocks have these sums ([`sum_of_block`]). False if nobody
+    /// will.
+    pub fn expect(&self, sums: &[u64]) -> bool {
+        self.expected.is_some_and(|(expected, before)| expected.tell(before, sums))
+    }
+
     /// How many bytes there is room for.
     pub fn len(&self) -> usize {
         self.len
@@ -261,7 +303,10 @@ impl Sink<'_> {
         check_range(&range, self.len);
         // SAFETY: within the room.
         let start = unsafe { self.start.add(range.start) };
-        Sink { start, len: range.len(), is_own: self.is_own, memory: PhantomData }
+        let is_even = range.start.is_multiple_of(BLOCK_LEN);
+        let expected = self.expected.filter(|_| is_even);
+        let expected = expected.map(|(expected, before)| (expected, before + range.start / BLOCK_LEN));
+        Sink { start, len: range.len(), is_own: self.is_own, expected, memory: PhantomData }
     }
 
     /// Copies `own` to the beginning of the room.
@@ -343,7 +388,7 @@ impl Sink<'_> {
 
 impl<'a> From<&'a mut [u8]> for Sink<'a> {
     fn from(own: &'a mut [u8]) -> Self {
-        Self { len: own.len(), start: NonNull::from(own).cast(), is_own: true, memory: PhantomData }
+        Self { len: own.len(), start: NonNull::from(own).cast(), is_own: true, expected: None, memory: PhantomData }
     }
 }
 
@@ -361,7 +406,7 @@ impl<'a> From<&'a mut Vec<u8>> for Sink<'a> {
 
 impl<'a> From<SharedBytes<'a>> for Sink<'a> {
     fn from(shared: SharedBytes<'a>) -> Self {
-        Self { start: shared.start, len: shared.len, is_own: false, memory: PhantomData }
+        Self { start: shared.start, len: shared.len, is_own: false, expected: None, memory: PhantomData }
     }
 }
 

@@ -4,6 +4,10 @@
 //! request. Here each 64 bytes go through a register from the one memory to the other, and into the sum while they are
 //! there. Measured, a block in the second-level cache: 51 ns with AVX-512 and 70 ns with AVX2, against 120 ns in two passes.
 //!
+//! What a client wrote lies in the caches of another core, and the loads of one block are too few to have enough of it under way: the
+//! processor's own look ahead begins anew with each page. So what lies [`AHEAD`] of it is asked for as well. Measured on cores that hand a word to
+//! each other and back in 500 ns: 106 ns a block, 208 without.
+//!
 //! The sum is XXH3-64 without a seed, as its specification says for long inputs
 //! (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>), of one length: [`BLOCK_LEN`]. It is what
 //! [`XxHash3_64`] gives, which serves where the processor has neither, and which the tests compare with.
@@ -20,23 +24,30 @@ pub fn sum_of_block(block: &[u8; BLOCK_LEN]) -> u64 {
     XxHash3_64::oneshot(block)
 }
 
-/// Copies a block to `to`, all of which is filled then; gives the sum of what is there.
+/// Bytes between what is copied and what is asked for meanwhile (1, 4 and 8 KiB were as good or slower).
+const AHEAD: usize = 2048;
+
+/// Copies a block to `to`, all of which is filled then; gives the sum of what is there. Of the `readable` bytes at `from` those behind the
+/// block are going to be copied next.
 ///
 /// # Safety
 /// `from` may be read for [`BLOCK_LEN`] bytes, and is no part of `to`. Others may write to it meanwhile.
-pub(crate) unsafe fn copy_block(from: *const u8, to: &mut [MaybeUninit<u8>; BLOCK_LEN]) -> u64 {
+pub(crate) unsafe fn copy_block(from: *const u8, readable: usize, to: &mut [MaybeUninit<u8>; BLOCK_LEN]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
+        let ahead_max = readable.clamp(BLOCK_LEN, BLOCK_LEN + AHEAD) - vector::STRIPE_LEN;
         let to = to.as_mut_ptr().cast();
         if std::arch::is_x86_feature_detected!("avx512f") {
             // SAFETY: the caller's promise; the processor has the instructions.
-            return unsafe { vector::copy_avx512(from, to) };
+            return unsafe { vector::copy_avx512(from, to, ahead_max) };
         }
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the caller's promise; the processor has the instructions.
-            return unsafe { vector::copy_avx2(from, to) };
+            return unsafe { vector::copy_avx2(from, to, ahead_max) };
         }
     }
+    // Two passes ask for nothing ahead.
+    let _ = readable;
     // SAFETY: the caller's promise.
     unsafe { copy_plainly(from, to) }
 }
@@ -55,7 +66,7 @@ unsafe fn copy_plainly(from: *const u8, to: &mut [MaybeUninit<u8>; BLOCK_LEN]) -
 
 #[cfg(target_arch = "x86_64")]
 mod vector {
-    use super::BLOCK_LEN;
+    use super::{AHEAD, BLOCK_LEN};
     use std::arch::asm;
     use std::arch::x86_64::*;
     use twox_hash::xxhash3_64::DEFAULT_SECRET_LENGTH;
@@ -74,7 +85,8 @@ mod vector {
         0x27d4_eb2f_1656_67c5,
         PRIME32_1,
     ];
-    const STRIPE_LEN: usize = 64;
+    /// As long as a line of the cache.
+    pub const STRIPE_LEN: usize = 64;
     /// Stripes from one scrambling to the next: each takes its key 8 bytes further on in the secret than the one before.
     const STRIPES: usize = 16;
     const ROUNDS: usize = BLOCK_LEN / STRIPE_LEN / STRIPES;
@@ -124,12 +136,12 @@ mod vector {
             $name:ident, $feature:literal, $vector:ty, $register:ident, $load_unseen:literal, $load:ident, $store:ident,
             $xor:ident, $shuffle:ident, $right:ident, $left:ident, $multiply:ident, $add:ident, $all:ident
         ) => {
-            /// Copies a block, and gives its sum.
+            /// Copies a block, and gives its sum. The lines that it asks for begin `ahead_max` bytes behind `from` at most.
             ///
             /// # Safety
             /// `from` may be read and `to` written for [`BLOCK_LEN`] bytes, and the two do not overlap.
             #[target_feature(enable = $feature)]
-            pub unsafe fn $name(from: *const u8, to: *mut u8) -> u64 {
+            pub unsafe fn $name(from: *const u8, to: *mut u8, ahead_max: usize) -> u64 {
                 const LEN: usize = size_of::<$vector>();
                 const COUNT: usize = STRIPE_LEN / LEN;
                 let key = |at: usize, part: usize| {
@@ -147,6 +159,7 @@ mod vector {
                     for stripe in 0..STRIPES {
                         let at = (round * STRIPES + stripe) * STRIPE_LEN;
                         let key_at = if is_last && stripe == STRIPES - 1 { KEY_OF_LAST } else { 8 * stripe };
+                        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add((at + AHEAD).min(ahead_max)).cast());
                         for part in 0..COUNT {
                             let bytes: $vector;
                             // SAFETY: within the block on both sides.
@@ -218,20 +231,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    type Copy = unsafe fn(*const u8, &mut [MaybeUninit<u8>; BLOCK_LEN]) -> u64;
+    type Copy = unsafe fn(*const u8, usize, &mut [MaybeUninit<u8>; BLOCK_LEN]) -> u64;
 
     /// All ways that this processor has.
     fn ways() -> Vec<(&'static str, Copy)> {
-        let mut ways: Vec<(_, Copy)> = vec![("plain", copy_plainly), ("chosen", copy_block)];
+        // SAFETY: the caller's promise.
+        let mut ways: Vec<(_, Copy)> =
+            vec![("plain", |from, _, to| unsafe { copy_plainly(from, to) }), ("chosen", copy_block)];
         #[cfg(target_arch = "x86_64")]
         {
             if std::arch::is_x86_feature_detected!("avx512f") {
                 // SAFETY: the processor has the instructions; the rest is the caller's promise.
-                ways.push(("avx512", |from, to| unsafe { vector::copy_avx512(from, to.as_mut_ptr().cast()) }));
+                ways.push(("avx512", |from, ahead, to| unsafe {
+                    vector::copy_avx512(from, to.as_mut_ptr().cast(), ahead)
+                }));
             }
             if std::arch::is_x86_feature_detected!("avx2") {
                 // SAFETY: the processor has the instructions; the rest is the caller's promise.
-                ways.push(("avx2", |from, to| unsafe { vector::copy_avx2(from, to.as_mut_ptr().cast()) }));
+                ways.push(("avx2", |from, ahead, to| unsafe {
+                    vector::copy_avx2(from, to.as_mut_ptr().cast(), ahead)
+                }));
             }
         }
         ways
@@ -242,6 +261,7 @@ mod tests {
         fn every_way_copies_all_and_sums_as_the_library(
             seed in proptest::collection::vec(any::<u8>(), 1..200),
             (from_skip, to_skip) in (0usize..65, 0usize..65),
+            readable in prop_oneof![BLOCK_LEN..BLOCK_LEN + 100, BLOCK_LEN..3 * BLOCK_LEN],
         ) {
             let bytes: Vec<u8> = seed.iter().copied().cycle().take(BLOCK_LEN + from_skip).collect();
             let expected = &bytes[from_skip..];
@@ -249,7 +269,7 @@ mod tests {
                 let mut room = vec![MaybeUninit::new(0xa5_u8); BLOCK_LEN + to_skip + 64];
                 let to = room[to_skip..].first_chunk_mut().unwrap();
                 // SAFETY: a block is there on both sides, which are two vectors.
-                let sum = unsafe { copy(expected.as_ptr(), to) };
+                let sum = unsafe { copy(expected.as_ptr(), readable, to) };
                 prop_assert_eq!(sum, XxHash3_64::oneshot(expected), "{}", name);
                 // SAFETY: all of it was filled when it was made.
                 let room = unsafe { room.assume_init_ref() };
@@ -264,7 +284,7 @@ mod tests {
         let (mut bytes, mut room) = ([0x5a; BLOCK_LEN], [MaybeUninit::uninit(); BLOCK_LEN]);
         for (name, copy) in ways() {
             // SAFETY: a block is there on both sides.
-            let mut sum = |bytes: &[u8; BLOCK_LEN]| unsafe { copy(bytes.as_ptr(), &mut room) };
+            let mut sum = |bytes: &[u8; BLOCK_LEN]| unsafe { copy(bytes.as_ptr(), BLOCK_LEN, &mut room) };
             let before = sum(&bytes);
             for bit in (0..BLOCK_LEN * 8).step_by(7) {
                 bytes[bit / 8] ^= 1 << (bit % 8);

@@ -75,7 +75,7 @@ ops! {
     /// Takes one more reference to the inode of a capability as the open file `owner` (after `fork`).
     Adopt = 5,
     /// Reads `len` bytes at `offset`. Reply: the bytes; fewer at the end of the file. With [`flag::OBJECT`] they are those of an
-    /// object, as in all operations that know this flag.
+    /// object, as in all operations that know this flag. `valid`: [`reading`].
     Read = 6,
     /// Writes `len` bytes at `offset`; `value` of the reply is how many were written. With [`flag::APPEND`]
     /// it writes at the end of the file; `value` is then the offset, and the payload how many (a `u64`).
@@ -247,6 +247,12 @@ pub mod valid {
     pub const MTIME_NOW: u32 = 128;
 }
 
+/// Bits of [`RequestHeader::valid`] of an [`Op::Read`].
+pub mod reading {
+    /// The client compares blocks in shared memory, as many as `value` of the reply says; what disagrees it reads again without this.
+    pub const COMPARES: u32 = 1;
+}
+
 /// Bits of [`RequestHeader::valid`] of an [`Op::Lock`].
 pub mod lock {
     /// A shared lock.
@@ -310,8 +316,7 @@ pub struct RequestHeader {
     pub uid: u32,
     /// New group; the second capability's generation.
     pub gid: u32,
-    /// Bits of [`valid`], of [`lock`], of [`mapping`](crate::mapping), or of [`told`](crate::object::told), or a mode of an
-    /// [`Op::Fallocate`].
+    /// Bits of [`valid`], [`lock`], [`reading`], [`mapping`](crate::mapping), or [`told`](crate::object::told); a mode of an [`Op::Fallocate`].
     pub valid: u32,
     /// New access time.
     pub atime: Timestamp,
@@ -325,8 +330,7 @@ pub struct RequestHeader {
     /// leads to. Of a request for an object: which of the file's it is.
     pub server: u16,
     /// The target of a read, write, sync, or reservation: where the file's layout puts all of the bytes, or that of the
-    /// capability for an object, or ESTALE. An
-    /// append of one request is for files with one target.
+    /// capability for an object, or ESTALE. An append of one request is for files with one target.
     pub target: u16,
     /// The open file (drawn by the client), or whom the process speaks for when it locks.
     pub owner: u64,
@@ -346,7 +350,7 @@ pub struct ReplyHeader {
     pub errno: u32,
     /// Bytes that follow.
     pub payload_len: u32,
-    /// The operation's number: bytes written, the offset of an append.
+    /// The operation's number: bytes written, the offset of an append, blocks to compare ([`reading::COMPARES`]).
     pub value: u64,
     /// Of an object: the number of its last cut, before what was written. Else 0.
     pub cuts: u64,

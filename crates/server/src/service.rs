@@ -18,9 +18,11 @@ use crate::stream::{Head, Moved};
 use crate::target::{Action, Target};
 use crate::write_back::{Chunk, Paid};
 use crate::{clock, execute, mapping};
+use isonomia_memory::{Expected, Sink};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
-use isonomia_proto::request::{Op, ReplyHeader};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, reading};
+use isonomia_transport::region::ServerRegion;
 use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -215,7 +217,14 @@ impl Core {
     fn read_cached(&self, work: &Work, scratch: &mut Vec<u8>) -> Tried {
         let Pending { connection, slot, header, .. } = &work.pending;
         match &connection.way {
-            Way::Shared(shared) => execute::read_cached(self, connection, header, shared.region.buffer(*slot).into()),
+            Way::Shared(shared) => {
+                let read = |sink: Sink<'_>| execute::read_cached(self, connection, header, sink);
+                let (mut tried, compared) = read_to_slot(&shared.region, *slot, header, read);
+                if let Tried::Done(reply, _) = &mut tried {
+                    reply.value = compared;
+                }
+                tried
+            }
             Way::Stream(_) => {
                 scratch.resize(PAYLOAD_LEN_MAX, 0);
                 let mut tried = execute::read_cached(self, connection, header, (&mut *scratch).into());
@@ -236,8 +245,9 @@ impl Core {
                 let mut small = [0; size_of::<u64>()];
                 let (reply, payload, now) = match op {
                     Op::Read => {
-                        let reply = execute::read(self, &connection, &header, buffer.into());
-                        (reply, &[][..], clock::now())
+                        let read = |sink: Sink<'_>| execute::read(self, &connection, &header, sink);
+                        let (reply, compared) = read_to_slot(&shared.region, slot, &header, read);
+                        (ReplyHeader { value: compared, ..reply }, &[][..], clock::now())
                     }
                     Op::Write => {
                         let payload = buffer.first(header.len as usize);
@@ -476,6 +486,20 @@ impl Core {
         let payload = small[..reply.payload_len as usize].to_vec();
         self.complete(target, Box::new(Work { pending, id, finish_at }), reply, payload, clock::now());
     }
+}
+
+/// Has `read` fill a slot's buffer. Tells besides how many blocks the client has to compare, if it said that it would.
+fn read_to_slot<T>(
+    region: &ServerRegion,
+    slot: usize,
+    header: &RequestHeader,
+    read: impl FnOnce(Sink<'_>) -> T,
+) -> (T, u64) {
+    let expected = Expected::new(region.sums(slot));
+    let sink = Sink::from(region.buffer(slot));
+    let compares = header.valid & reading::COMPARES != 0;
+    let done = read(if compares { sink.comparing(&expected) } else { sink });
+    (done, expected.count() as u64)
 }
 
 /// What a thread of the engine of target number `target` does.

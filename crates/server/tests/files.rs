@@ -5,11 +5,18 @@
 mod running;
 
 use isonomia_client::{Change, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
+use isonomia_proto::request::{Op, RequestHeader, reading};
 use isonomia_server::TargetConfig;
-use isonomia_units::Bytes;
+use isonomia_transport::channel::{Channel, Manner};
+use isonomia_transport::handshake::Identity;
+use isonomia_transport::socket::Deadline;
+use isonomia_units::{Bytes, Nanos};
 use running::{create, pattern, start};
 use rustix::io::Errno;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const PATIENCE: Nanos = Nanos::from_secs(20);
 
 #[test]
 fn bytes_come_back_whatever_the_size_the_offset_and_the_transport() {
@@ -284,4 +291,61 @@ fn a_file_without_a_name_is_given_one() {
         client.link(Ino(never.capability.ino), b"", true, Ino::ROOT, b"never").unwrap_err().errno(),
         Errno::NOENT
     );
+}
+
+/// The only object below a directory.
+fn object(dir: &Path) -> Option<PathBuf> {
+    let mut entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.find_map(|path| match path.is_dir() {
+        true => object(&path),
+        false => path.extension().is_some_and(|extension| extension == "0").then_some(path),
+    })
+}
+
+#[test]
+fn what_a_client_compares_with_checksums_is_as_safe_as_what_the_server_does() {
+    const LEN: usize = 256 << 10;
+    let running = start(|_| {});
+    let client = &running.clients()[0];
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    let data = pattern(4 * LEN, 3);
+    client.write_at(&file, 0, &data).unwrap();
+    let identity = Identity { client: 1, ..Identity::default() };
+    let mut channel = Channel::open(&running.addresses[0], &identity, Deadline::after(PATIENCE)).unwrap();
+    let mut read = |offset: usize, valid: u32, spoil: Option<usize>| {
+        let mut request = RequestHeader::with_capability(Op::Read, &file.capability);
+        (request.offset, request.len, request.valid) = (offset as u64, LEN as u32, valid);
+        let slot = channel.send(&request).unwrap();
+        let header = channel.wait(slot, PATIENCE, Manner::default()).unwrap();
+        if let Some(at) = spoil {
+            let memory = channel.payload(slot, LEN).unwrap().after(at);
+            let byte = memory.first(1).to_vec();
+            memory.copy_from(&[byte[0] ^ 1]);
+        }
+        let mut bytes = vec![0; header.payload_len as usize];
+        let agrees = channel.take_payload(slot, header.value, &mut bytes).unwrap();
+        (header.errno, header.value, agrees, bytes == data[offset..][..bytes.len()])
+    };
+    assert_eq!(read(0, 0, None), (0, 0, true, true));
+    assert_eq!(read(LEN, reading::COMPARES, None), (0, 64, true, true));
+    assert_eq!(read(LEN + 1, reading::COMPARES, None), (0, 0, true, true), "no block begins there");
+    for spoilt in [0, 5000, LEN - 1] {
+        assert_eq!(read(LEN, reading::COMPARES, Some(spoilt)), (0, 64, false, false), "{spoilt}");
+    }
+    let object = object(&running.dir.path().join("data/target-0/objects")).unwrap();
+    let object = std::fs::OpenOptions::new().write(true).open(object).unwrap();
+    object.write_all_at(&[data[LEN + 9000] ^ 8], (LEN + 9000) as u64).unwrap();
+    assert_eq!(read(LEN, reading::COMPARES, None), (0, 64, false, false));
+    assert_eq!(read(LEN, 0, None).0, Errno::IO.raw_os_error().unsigned_abs());
+    let damaged = || running.server().status().checksums.damaged_total;
+    let before = damaged();
+    let mut back = vec![0; data.len()];
+    assert_eq!(client.read_at(&file, 0, &mut back).unwrap(), LEN, "up to the damage");
+    assert!(client.read_at(&file, LEN as u64, &mut back[LEN..]).is_err());
+    assert!(damaged() > before, "who finds that something is wrong has the server look");
+    assert_eq!(client.read_at(&file, 2 * LEN as u64, &mut back[2 * LEN..]).unwrap(), 2 * LEN);
+    assert!(back[..LEN] == data[..LEN] && back[2 * LEN..] == data[2 * LEN..]);
+    object.write_all_at(&data[LEN + 9000..][..1], (LEN + 9000) as u64).unwrap();
+    assert_eq!(client.read_at(&file, 0, &mut back).unwrap(), data.len());
+    assert!(back == data);
 }

@@ -160,6 +160,9 @@ pub(crate) fn blocks_in(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES as u64)
 }
 
+/// The least entry of a block that was written: 0 says that none was.
+const ENTRY_MIN: u64 = 1;
+
 /// The checksums of one object.
 #[derive(Clone, Copy)]
 pub(crate) struct Summer(u64);
@@ -180,8 +183,18 @@ impl Summer {
 
     /// The entry of `block` whose bytes have this sum.
     pub fn entry_of_sum(self, block: u64, sum: u64) -> u64 {
+        (sum ^ self.place(block)).max(ENTRY_MIN)
+    }
+
+    /// The one sum that the bytes of `block` have if they agree with `entry`. `None` where nothing was written, or where it could be one of two.
+    pub fn sum_of_entry(self, block: u64, entry: u64) -> Option<u64> {
+        (entry > ENTRY_MIN).then_some(entry ^ self.place(block))
+    }
+
+    /// What tells the entries of equal blocks apart.
+    fn place(self, block: u64) -> u64 {
         let place = (self.0 ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (sum ^ place ^ place >> 32).max(1)
+        place ^ place >> 32
     }
 
     /// Whether `bytes` are what `entry` says.
@@ -235,6 +248,19 @@ mod tests {
             [ObjectId { number: 1, ..OBJECT }, ObjectId { generation: 1, ..OBJECT }, ObjectId { index: 0, ..OBJECT }]
         {
             assert!(!Summer::new(other).agrees(zeros, 5, &block), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_tells_the_sum_unless_that_could_be_one_of_two() {
+        let summer = Summer::new(OBJECT);
+        for block in [0, 1, 77, BLOCKS_MAX - 1] {
+            let place = summer.place(block);
+            for sum in [0, 1, u64::MAX, place ^ 2] {
+                assert_eq!(summer.sum_of_entry(block, summer.entry_of_sum(block, sum)), Some(sum));
+            }
+            assert_eq!(summer.entry_of_sum(block, place), summer.entry_of_sum(block, place ^ 1));
+            assert_eq!([0, 1].map(|entry| summer.sum_of_entry(block, entry)), [None; 2]);
         }
     }
 

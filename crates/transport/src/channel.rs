@@ -5,9 +5,9 @@ use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
 use crate::monotonic_now;
 use crate::patience::Patience;
-use crate::region::{ClientRegion, SLOT_LEN, SLOTS};
+use crate::region::{ClientRegion, SLOT_LEN, SLOTS, SUMS_LEN};
 use crate::socket::{self, Deadline, SocketError};
-use isonomia_memory::SharedBytes;
+use isonomia_memory::{BLOCK_LEN, SharedBytes};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_units::{Nanos, ServerId};
 use rustix::fd::AsFd;
@@ -176,6 +176,25 @@ impl Channel {
     /// The first `len` bytes of the reply's payload in `slot`, until that slot is used again.
     pub fn payload(&self, slot: usize, len: usize) -> Option<SharedBytes<'_>> {
         (len <= SLOT_LEN).then(|| self.region.buffer(slot).first(len))
+    }
+
+    /// Takes a reply's payload in `slot` to all of `to`. False if one of its first blocks, so many as the reply says are to be
+    /// `compared`, is not what the server expects; `None` if no payload is that long.
+    pub fn take_payload(&self, slot: usize, compared: u64, to: &mut [u8]) -> Option<bool> {
+        let payload = self.payload(slot, to.len())?;
+        let count = usize::try_from(compared).unwrap_or(usize::MAX).min(to.len() / BLOCK_LEN);
+        let (first, rest) = to.split_at_mut(count * BLOCK_LEN);
+        let mut agrees = true;
+        if count > 0 {
+            let mut sums = [0; SUMS_LEN];
+            self.region.sums(slot).copy_to(&mut sums);
+            let (sums, _) = sums.as_chunks();
+            payload.copy_to_with_sums(first, |number, sum| {
+                agrees &= sums.get(number).is_some_and(|expected| u64::from_ne_bytes(*expected) == sum);
+            });
+        }
+        payload.after(first.len()).copy_to(rest);
+        Some(agrees)
     }
 
     /// The descriptor that the server sent before its last reply; `None` if this process can have no more of them.

@@ -11,6 +11,7 @@
 //! | 64 | server | 1 while the server does not look at this region: ring the socket after posting |
 //! | 128 | server | counts up about once a second: the server lives |
 //! | 256 + 256·i | both | slot `i`: state, whether the client sleeps on it, reply header (+64), request header (+128) |
+//! | 1536 + 512·i | server | slot `i`: sums of blocks of a read that the client compares (`isonomia_memory::Expected`) |
 //! | 4096 + i·`SLOT_LEN` | both | buffer of slot `i` |
 //!
 //! A write's payload lies in the client's buffer until the server's policy has picked the request.
@@ -19,7 +20,7 @@
 //! ([`SharedBytes`]) and uses the copies, and indexes by its own counters; the size cannot change under it because of
 //! the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
 
-use isonomia_memory::SharedBytes;
+use isonomia_memory::{Expected, SharedBytes};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use rustix::fd::{AsFd, OwnedFd};
@@ -48,10 +49,13 @@ const SLOT_STRIDE: usize = 256;
 const SLEEPING_IN_SLOT: usize = 4;
 const REPLY_IN_SLOT: usize = 64;
 const REQUEST_IN_SLOT: usize = 128;
+const SUMS_AT: usize = 1536;
+/// Bytes of the sums of one slot's blocks.
+pub const SUMS_LEN: usize = Expected::sums_len(SLOT_LEN);
 const BUFFERS_AT: usize = 4096;
 // Client and server of one version agree on all of the above: what changes it needs a new version.
-const _: () = assert!(PROTOCOL_VERSION == 16 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4);
-const _: () = assert!(SLOTS_AT + SLOTS * SLOT_STRIDE <= BUFFERS_AT);
+const _: () = assert!(PROTOCOL_VERSION == 16 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4 && SUMS_LEN == 512);
+const _: () = assert!(SLOTS_AT + SLOTS * SLOT_STRIDE <= SUMS_AT && SUMS_AT + SLOTS * SUMS_LEN <= BUFFERS_AT);
 const _: () = assert!(REQUEST_IN_SLOT + RequestHeader::LEN <= SLOT_STRIDE);
 
 /// A slot's state while its request waits or is served.
@@ -134,6 +138,11 @@ impl Mapping {
         unsafe { SharedBytes::new(self.0.add(BUFFERS_AT + (slot % SLOTS) * SLOT_LEN), SLOT_LEN) }
     }
 
+    fn sums(&self, slot: usize) -> SharedBytes<'_> {
+        // SAFETY: as above; they lie between the headers of the slots and the buffers.
+        unsafe { SharedBytes::new(self.0.add(SUMS_AT + (slot % SLOTS) * SUMS_LEN), SUMS_LEN) }
+    }
+
     fn request(&self, slot: usize) -> *mut RequestHeader {
         // SAFETY: inside the mapping.
         unsafe { self.0.as_ptr().add(slot_at(slot) + REQUEST_IN_SLOT).cast() }
@@ -187,6 +196,11 @@ impl ClientRegion {
     /// it at any moment, so it is copied from and to.
     pub fn buffer(&self, slot: usize) -> SharedBytes<'_> {
         self.map.shared(slot)
+    }
+
+    /// The sums that the server expects of a slot's blocks, once [`Self::is_done`].
+    pub fn sums(&self, slot: usize) -> SharedBytes<'_> {
+        self.map.sums(slot)
     }
 
     /// Posts `request` in [`Self::next_slot`]. True: the server sleeps and must be rung.
@@ -278,6 +292,11 @@ impl ServerRegion {
     /// A slot's buffer. The client may change it at any moment, so it is copied from and to.
     pub fn buffer(&self, slot: usize) -> SharedBytes<'_> {
         self.map.shared(slot)
+    }
+
+    /// Where to tell the client the sums that it is to compare a slot's blocks with.
+    pub fn sums(&self, slot: usize) -> SharedBytes<'_> {
+        self.map.sums(slot)
     }
 
     /// A copy of the first `len` bytes of a slot's buffer: names, which must not change while they are walked.

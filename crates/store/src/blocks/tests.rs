@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::checksum::{ObjectId, entry_offset};
-use isonomia_memory::SharedBytes;
+use isonomia_memory::{Expected, SharedBytes};
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
@@ -87,7 +87,27 @@ impl Scratch {
         let read = self.blocks().read(offset, &mut bytes).map(|()| bytes);
         let read_shared = self.blocks().read(offset, shared(&mut memory)).map(|()| memory);
         assert!(read == read_shared, "the same into memory that another process could change");
+        match self.read_comparing(offset, len) {
+            Ok(Some((bytes, _))) => assert!(read == Ok(bytes), "the same for who compares"),
+            Ok(None) | Err(_) => assert!(read.is_err(), "who compares finds nothing wrong in what is right"),
+        }
         read
+    }
+
+    /// As who compares blocks that he takes out of memory that another process could change: the bytes, and how many blocks he compared;
+    /// `None` if some disagree.
+    fn read_comparing(&self, offset: u64, len: usize) -> Result<Option<(Vec<u8>, usize)>, BlockFault> {
+        let (mut memory, mut sums) = (vec![0xee; len], vec![0xee; Expected::sums_len(len)]);
+        let (memory, told) = (shared(&mut memory), shared(&mut sums));
+        let expected = Expected::new(told);
+        self.blocks().read(offset, Sink::from(memory).comparing(&expected))?;
+        let (told, mut agrees) = (told.to_vec(), true);
+        let (told, _) = told.as_chunks();
+        let mut bytes = vec![0; len];
+        memory.copy_to_with_sums(&mut bytes, |number, sum| {
+            agrees &= number >= expected.count() || told[number] == sum.to_ne_bytes();
+        });
+        Ok(agrees.then_some((bytes, expected.count())))
     }
 
     fn damage_at(&self, offset: u64, len: usize) -> u64 {
@@ -292,4 +312,55 @@ fn writers_and_readers_of_one_block_see_no_damage() {
         }
     });
     assert!(scratch.read(0, 2 * BLOCK_BYTES).is_ok());
+}
+
+#[test]
+fn who_compares_is_told_the_sums_of_whole_blocks_that_were_written() {
+    let mut scratch = Scratch::new();
+    let bytes: Vec<u8> = (0..300 * BLOCK_BYTES + 10).map(|at| ((at * at) >> 5) as u8).collect();
+    scratch.write(0, &bytes);
+    let compared = |scratch: &Scratch, offset: u64, len: usize| match scratch.read_comparing(offset, len) {
+        Ok(Some((read, count))) => {
+            assert!(read == bytes[offset as usize..][..len]);
+            count
+        }
+        other => panic!("{:?}", other.map(|_| ())),
+    };
+    for is_new in [true, false] {
+        assert_eq!(compared(&scratch, 0, 300 * BLOCK_BYTES), 300);
+        assert_eq!(compared(&scratch, 7 * BLOCK, 9 * BLOCK_BYTES), 9);
+        assert_eq!(compared(&scratch, 290 * BLOCK, 10 * BLOCK_BYTES + 10), 10, "not the part at the end");
+        assert_eq!(compared(&scratch, BLOCK + 1, 9 * BLOCK_BYTES), 0, "no block begins where the memory does");
+        assert_eq!(compared(&scratch, 0, BLOCK_BYTES - 1), 0);
+        if is_new {
+            scratch.restart(true);
+        }
+    }
+    scratch.flip("object", 80 * BLOCK + 9);
+    assert_eq!(scratch.read_comparing(0, 300 * BLOCK_BYTES), Ok(None));
+    assert_eq!(scratch.damage_at(0, 300 * BLOCK_BYTES), 80 * BLOCK);
+    assert_eq!(compared(&scratch, 81 * BLOCK, 5 * BLOCK_BYTES), 5);
+    scratch.write(310 * BLOCK, &[1; BLOCK_BYTES]);
+    assert_eq!(
+        scratch.read_comparing(305 * BLOCK, 6 * BLOCK_BYTES).map(|read| read.unwrap().1),
+        Ok(0),
+        "a hole has none"
+    );
+}
+
+#[test]
+fn who_compares_beside_a_writer_gets_what_was_written_or_looks_again() {
+    let scratch = Scratch::new();
+    scratch.write(0, &[0; 16 * BLOCK_BYTES]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (1..300u32).for_each(|round| scratch.write_shared(0, &[round as u8; 16 * BLOCK_BYTES])));
+        scope.spawn(|| {
+            for _ in 0..300 {
+                let Some((bytes, count)) = scratch.read_comparing(0, 16 * BLOCK_BYTES).unwrap() else { continue };
+                let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
+                assert_eq!((count, blocks.len()), (16, 16));
+                assert!(blocks.iter().all(|block| block.iter().all(|byte| *byte == block[0])), "a block of two writes");
+            }
+        });
+    });
 }

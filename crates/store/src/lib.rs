@@ -100,6 +100,7 @@ mod fsync;
 mod group_commit;
 mod inode;
 pub mod journal;
+mod known_damage;
 mod layouts;
 mod moving;
 mod namespace;
@@ -187,7 +188,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The version of everything on disk; see `database` and `premises`.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// The largest file, as everywhere under Linux.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 

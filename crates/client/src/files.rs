@@ -8,7 +8,7 @@ use crate::stripes::Stripes;
 use crate::unsynced::{self, Mark, Unsynced};
 use crate::{Client, Error};
 use isonomia_proto::PATH_LEN_MAX;
-use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp};
+use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, RenameHow, Timestamp};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::object::{FileObjects, told};
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
@@ -98,18 +98,6 @@ pub enum TimeChange {
     Now,
     /// This one.
     At(Timestamp),
-}
-
-/// What a rename does when the new name exists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RenameHow {
-    /// Replace it, as `rename(2)`.
-    #[default]
-    Replace,
-    /// Fail.
-    NoReplace,
-    /// Exchange the two.
-    Exchange,
 }
 
 impl Client {

@@ -32,9 +32,11 @@ mod xattr;
 
 pub use client::{Client, ClientConfig};
 pub use error::Error;
-pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, RenameHow, TimeChange};
+pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, TimeChange};
 pub use held::Shared;
-pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp, access};
+pub use isonomia_proto::fs::{
+    Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, RenameHow, Timestamp, access,
+};
 pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::mapping::LeaseEvents;
 pub use isonomia_proto::setup::{Claims, Integrity, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};

@@ -108,6 +108,18 @@ pub struct Spot {
     pub run: u64,
 }
 
+/// What a rename does when the new name exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameHow {
+    /// What is renamed takes its place, atomically, as in `rename(2)`.
+    #[default]
+    Replace,
+    /// It fails.
+    NoReplace,
+    /// It must exist; both change places, atomically.
+    Exchange,
+}
+
 /// Proof that its holder came to the inode, and what of it was opened: data requests carry it, and all that begin at an
 /// inode other than the root. So servers keep no table of open files, and a descriptor survives `fork`, `exec`, and a
 /// restart of the server.

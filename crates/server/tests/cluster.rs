@@ -5,7 +5,8 @@
 mod running;
 
 use isonomia_client::{
-    Address, Change, Client, Error, Ino, OpenHow, RenameHow, TimeChange, Timestamp, XattrHow, access,
+    Address, Change, Claims, Client, ClientConfig, Error, Ino, OpenHow, RenameHow, TimeChange, Timestamp, XattrHow,
+    access,
 };
 use isonomia_proto::control::{ControlReply, ControlRequest, VolumePlace};
 use isonomia_server::{Config, METADATA, Server};
@@ -13,6 +14,7 @@ use isonomia_store::{Loss, START_OVER};
 use isonomia_transport::control::ControlConnection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
 use running::cluster::{Cluster, in_memory};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
@@ -96,6 +98,32 @@ fn another_server_is_asked_while_the_first_that_answered_is_away() {
     // It comes back, and is asked for what it has.
     cluster.servers[2] = Some(Server::start(cluster.configs[2].clone()).unwrap());
     look("third/sub").unwrap();
+}
+
+/// What a client that waits has said.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+#[test]
+fn who_is_refused_at_one_address_waits_for_another_one_and_says_why() {
+    let mut cluster = Cluster::start(2);
+    cluster.servers[1] = None;
+    // Without a key the first server is of no use on TCP, and the socket of the second is of use when that server is back.
+    let addresses = vec![cluster.configs[0].listen[1].clone(), cluster.configs[1].listen[0].clone()];
+    let claims = Claims { job: Some("test".to_owned()), ..Claims::default() };
+    let config = ClientConfig { addresses, timeout: Nanos::from_secs(60), claims, key_file: None };
+    let client = Client::new(config).telling(|notice| notice.text().clone_into(&mut SAID.lock().unwrap()));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| client.get_attr(Ino::ROOT, b"", true));
+        let deadline = Instant::now() + PATIENCE;
+        while SAID.lock().unwrap().is_empty() {
+            assert!(Instant::now() < deadline, "it says nothing");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        cluster.servers[1] = Some(Server::start(cluster.configs[1].clone()).unwrap());
+        waits.join().unwrap().unwrap();
+    });
+    let said = SAID.lock().unwrap().clone();
+    assert!(said.contains("no key file is set") && said.contains("waiting for a server at"), "{said}");
 }
 
 #[test]

@@ -4,10 +4,12 @@
 
 mod running;
 
-use isonomia_client::{Ino, OpenHow};
+use isonomia_client::{Address, Client, Ino, OpenHow};
 use isonomia_policy::{HISTORY_FORMAT, SizeHistory};
 use isonomia_proto::control::{ApplicationStatus, ControlReply, ControlRequest};
-use isonomia_server::TargetConfig;
+use isonomia_server::{METADATA, TargetConfig};
+use isonomia_store::Loss;
+use running::cluster::{Cluster, in_memory};
 use running::{ALICE, Running, as_user, ask, can_be_others, create, pattern, start};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -26,9 +28,13 @@ fn file_of(running: &Running, name: &str) -> PathBuf {
     running.dir.path().join("data/metadata/history").join(name)
 }
 
-/// What is known of the job `test` by the data target that it uses.
 fn known(running: &Running) -> Vec<ApplicationStatus> {
-    match ask(&running.addresses[0], &ControlRequest::Applications) {
+    known_at(&running.addresses[0])
+}
+
+/// What is known of the job `test` by the data target that it uses.
+fn known_at(address: &Address) -> Vec<ApplicationStatus> {
+    match ask(address, &ControlRequest::Applications) {
         ControlReply::Applications(list) => {
             assert_eq!(list.others, 0);
             list.applications
@@ -40,15 +46,18 @@ fn known(running: &Running) -> Vec<ApplicationStatus> {
     }
 }
 
-/// A phase of the job `test`, until it is over; what is known of the job then.
 fn phase(running: &Running) -> ApplicationStatus {
-    let before = known(running).first().map_or(0, |known| known.phases_total);
-    let client = running.client(&running.addresses[0], &running.key_file, 20);
+    phase_at(&running.addresses[0], &running.client(&running.addresses[0], &running.key_file, 20))
+}
+
+/// A phase of the job `test`, until it is over; what is known of the job then.
+fn phase_at(address: &Address, client: &Client) -> ApplicationStatus {
+    let before = known_at(address).first().map_or(0, |known| known.phases_total);
     let file = client.open(Ino::ROOT, b"file", &OpenHow { exclusive: false, ..create() }).unwrap();
     client.write_at(&file, 0, &pattern(100_000, 1)).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
-        if let Some(known) = known(running).pop().filter(|known| known.phases_total > before) {
+        if let Some(known) = known_at(address).pop().filter(|known| known.phases_total > before) {
             return known;
         }
         std::thread::park_timeout(Duration::from_millis(2));
@@ -140,4 +149,75 @@ fn whatever_is_in_its_place_a_server_serves() {
     assert_eq!(phase(&running).phases_total, 1);
     running.stop();
     assert_eq!(fs::read(place.parent().unwrap().join("history")).unwrap(), b"no directory");
+}
+
+#[test]
+fn where_there_is_no_room_nothing_is_written() {
+    let mut running = started(1);
+    phase(&running);
+    running.stop();
+    let kept = fs::read(file_of(&running, "target-0")).unwrap();
+    // A server that cannot have its reserve takes the disk for full.
+    let reserve = running.dir.path().join("data/metadata/reserve");
+    fs::remove_file(&reserve).unwrap_or_default();
+    fs::create_dir(&reserve).unwrap();
+    running.restart();
+    assert_eq!(phase(&running).phases_total, 2, "what is there can be overwritten");
+    running.stop();
+    assert_eq!(fs::read(file_of(&running, "target-0")).unwrap(), kept);
+    fs::remove_dir(&reserve).unwrap();
+    running.restart();
+    assert_eq!(phase(&running).phases_total, 2);
+    running.stop();
+    assert_ne!(fs::read(file_of(&running, "target-0")).unwrap(), kept);
+}
+
+#[test]
+fn who_has_the_directory_next_goes_on_and_who_had_it_writes_nothing_more() {
+    let mut cluster = Cluster::start_as(&in_memory(), 1, "", "1", |config| {
+        config.policy = "fair-finish{sizes=history}".parse().unwrap();
+        config.trust_clients = true;
+    });
+    let address = cluster.configs[0].listen[0].clone();
+    let metadata = cluster.dir.path().join("io1").join(METADATA);
+    phase_at(&address, &cluster.client(0, false));
+    cluster.restart(0);
+    let first = known_at(&address);
+    assert_eq!(first[0].phases_total, 1);
+    // One more, that is not written yet. Then a process on another host takes over.
+    phase_at(&address, &cluster.client(0, false));
+    let other = |state: &str| {
+        let record = fs::read_to_string(metadata.join("owner")).unwrap();
+        let of = |line: &str| match line.split_once(' ') {
+            Some(("instance", _)) => "instance 7".to_owned(),
+            Some(("token", _)) => "token 00000000000000fe".to_owned(),
+            Some(("host", _)) => "host elsewhere".to_owned(),
+            Some(("boot", _)) => "boot another".to_owned(),
+            Some(("state", _)) => format!("state {state}"),
+            _ => line.to_owned(),
+        };
+        let lines: Vec<String> = record.lines().map(of).collect();
+        fs::write(metadata.join("owner"), lines.join("\n") + "\n").unwrap();
+    };
+    other("open");
+    let fence = cluster.servers[0].as_ref().unwrap().fence();
+    fence.renew();
+    assert_eq!(fence.wait_for_end(), Some(Loss::Replaced(7)));
+    let history = || -> Vec<Vec<u8>> {
+        let entries = fs::read_dir(metadata.join("history")).unwrap();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths.iter().map(|path| fs::read(path).unwrap()).collect()
+    };
+    let taken_over = history();
+    cluster.servers[0] = None;
+    assert_eq!(history(), taken_over);
+    // That one gave it up.
+    other("closed");
+    cluster.restart(0);
+    assert_eq!(cluster.servers[0].as_ref().unwrap().fence().instance(), Some(8));
+    let known = known_at(&address);
+    // Unless the machine was so slow that the second phase was written when it was due.
+    assert!(known == first || known[0].phases_total == 2, "{known:?}");
+    assert!(phase_at(&address, &cluster.client(0, false)).expectation_error.is_some());
 }

@@ -177,6 +177,34 @@ fn a_rate_holds_for_two_servers_together() {
 }
 
 #[test]
+fn a_rule_for_a_directory_follows_the_names_of_volumes() {
+    let cluster = Cluster::start_as(&in_memory(), 2, "", "1", |config| {
+        config.policy = "tbf{named@path:/named=1GiB/s}".parse().unwrap();
+        config.trust_clients = true;
+    });
+    // The server that has it hears from the root server that it has another name.
+    let [_, volume] = cluster.volume_on_each();
+    let client = cluster.client(1, false);
+    let file = client.open(Ino::ROOT, format!("{volume}/file").as_bytes(), &create()).unwrap();
+    let charged = || {
+        let rates = cluster.servers[1].as_ref().unwrap().status().rates;
+        let before = rate(&rates, "named").map_or(0, |rate| rate.bytes_total);
+        assert_eq!(client.write_at(&file, 0, &[1; REQUEST]).unwrap(), REQUEST);
+        let rates = cluster.servers[1].as_ref().unwrap().status().rates;
+        rate(&rates, "named").map_or(0, |rate| rate.bytes_total) > before
+    };
+    assert!(!charged());
+    let rename = |from: &str, to: &str| {
+        let how = isonomia_client::RenameHow::NoReplace;
+        cluster.client(0, false).rename(Ino::ROOT, from.as_bytes(), Ino::ROOT, to.as_bytes(), how).unwrap();
+    };
+    rename(&volume, "named");
+    eventually("the rule is for a file that was open before", || charged().then_some(()));
+    rename("named", "renamed");
+    eventually("and is so no more", || (!charged()).then_some(()));
+}
+
+#[test]
 fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
     let running = start(|config| {
         config.policy = "fifo".parse().unwrap();

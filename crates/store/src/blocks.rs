@@ -19,7 +19,8 @@
 //! processor's cache until they are written. A read may go to such memory at once: what is summed is a copy, and what
 //! does not agree with its checksum is read once more into memory that nobody else has, before it counts as damaged.
 
-use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in, is_zero};
+use crate::checksum::{BLOCK_BYTES, BLOCKS_MAX, PAGE_BYTES, Summer, blocks_in, is_zero};
+use crate::known_damage::Known;
 use crate::object_file::ObjectFile;
 use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data};
 use isonomia_memory::{Sink, Source};
@@ -65,6 +66,8 @@ pub(crate) struct Blocks<'a> {
     pub sums: &'a Sums,
     pub place: Place<'a>,
     pub watch: &'a Watch,
+    /// Which of its blocks are damaged, and who is to hear of more.
+    pub known: Option<Known<'a>>,
     /// Whether a read may wait for the host; else it ends with `EAGAIN` where it would, or with `EOPNOTSUPP` where nobody
     /// knows.
     pub may_wait: bool,
@@ -121,7 +124,9 @@ impl Blocks<'_> {
         }
         let len = sink.len();
         self.read_raw(first * BLOCK, sink.part(0..len))?;
-        if sink.compares() && leave_comparing(summer, first, entries, &sink) {
+        // There checksums do not count where damage is known.
+        let is_known = self.place.is_suspect && self.has_notes(first, first + entries.len() as u64 - 1);
+        if !is_known && sink.compares() && leave_comparing(summer, first, entries, &sink) {
             return Ok(());
         }
         let mut room = [MaybeUninit::uninit(); BLOCK_BYTES];
@@ -132,7 +137,7 @@ impl Blocks<'_> {
                 0 => is_zero(block.stable(&mut room)),
                 entry => summer.entry_of_sum(number, block.sum(&mut room)) == *entry,
             };
-            if !agrees {
+            if !agrees || is_known {
                 self.read_again(summer, number, &mut block)?;
             }
         }
@@ -163,16 +168,41 @@ impl Blocks<'_> {
         self.load(writing, number, 1)?;
         self.read_raw(number * BLOCK, Sink::from(&mut *block))?;
         let entry = writing.entry(number);
-        if summer.agrees(entry, number, block) {
+        let agrees = summer.agrees(entry, number, block);
+        if agrees && !self.place.is_suspect {
             return Ok(());
         }
-        if self.place.is_suspect {
-            writing.store(number, &[summer.entry(number, block)]);
-            self.watch.renewed.fetch_add(1, Relaxed);
+        let sum = summer.entry(number, block);
+        if !self.place.is_suspect {
+            self.known.iter().for_each(|known| known.note(number, sum));
+        } else if entry == sum || !self.is_as_found(number, sum) {
+            if !agrees {
+                writing.store(number, &[sum]);
+                self.watch.renewed.fetch_add(1, Relaxed);
+            }
             return Ok(());
+        } else if entry == 0 {
+            writing.store(number, &[Summer::other_than(sum)]);
         }
         let offset = number * BLOCK;
         Err(BlockFault::Damaged { offset, what: if self.ends_before(offset)? { "missing" } else { "wrong checksum" } })
+    }
+
+    /// Whether some blocks from `first` to `last` are known to be damaged.
+    fn has_notes(&self, first: u64, last: u64) -> bool {
+        self.known.is_some_and(|known| !known.noted(first, last).is_empty())
+    }
+
+    /// Whether the bytes of a block, with this sum, are those that were found when it was damaged.
+    fn is_as_found(&self, number: u64, sum: u64) -> bool {
+        self.known.is_some_and(|known| known.has(number, sum))
+    }
+
+    /// Blocks from `first` on have these entries now.
+    fn note_written(&self, first: u64, entries: &[u64]) {
+        if let Some(known) = &self.known {
+            known.overwritten(first, entries);
+        }
     }
 
     fn ends_before(&self, offset: u64) -> Result<bool, BlockFault> {
@@ -262,17 +292,23 @@ impl Blocks<'_> {
         let mut writing = claim.lock();
         let Some(errno) = errno else {
             writing.store(first, entries);
+            self.note_written(first, entries);
             return Ok((written, None));
         };
         // The host may have written a part of a block: its checksum is that of what is there now.
         let whole = ((offset + written as u64) / BLOCK).saturating_sub(first) as usize;
         writing.store(first, &entries[..whole.min(count)]);
+        self.note_written(first, &entries[..whole.min(count)]);
         if whole < count {
             let number = first + whole as u64;
             let mut block = [0; BLOCK_BYTES];
             self.read_raw(number * BLOCK, Sink::from(&mut block))?;
+            let sum = summer.entry(number, &block);
             let unwritten = writing.entry(number) == 0 && summer.agrees(0, number, &block);
-            writing.store(number, &[if unwritten { 0 } else { summer.entry(number, &block) }]);
+            // Damage that the write did not come to stays.
+            if !self.is_as_found(number, sum) {
+                writing.store(number, &[if unwritten { 0 } else { sum }]);
+            }
         }
         Ok((written, Some(BlockFault::Host(errno))))
     }
@@ -318,7 +354,9 @@ impl Blocks<'_> {
         object.to_change().and_then(|fd| rustix::fs::ftruncate(fd, len)).map_err(BlockFault::Host)?;
         if let Some(entry) = last {
             writing.store(number, &[entry]);
+            self.note_written(number, &[entry]);
         }
+        self.known.iter().for_each(|known| known.cut(blocks_in(len)));
         Ok(())
     }
 
@@ -369,6 +407,9 @@ impl Blocks<'_> {
             if is_written {
                 writing.store(at, &entries);
             }
+            if changed.is_ok() {
+                self.note_written(at, &entries);
+            }
             at += run as u64;
         }
         changed.map_err(BlockFault::Host)
@@ -389,7 +430,8 @@ impl Blocks<'_> {
         }
     }
 
-    /// Takes the object to be as long as it is, whatever its checksums say: it is suspect.
+    /// Takes the object to be as long as it is, whatever its checksums say: it is suspect. Blocks behind its end that are known to be
+    /// lost stay so.
     pub fn believe_end(&self) -> Result<(), BlockFault> {
         let mut writing = self.sums.lock();
         let size = match self.object {
@@ -399,6 +441,13 @@ impl Blocks<'_> {
         let fail = |fault| sidecar_fault(fault, size);
         if writing.blocks(&self.place).map_err(fail)? > blocks_in(size) {
             writing.cut(&self.place, blocks_in(size)).map_err(fail)?;
+        }
+        let summer = Summer::new(self.place.object);
+        for number in self.known.map_or(Vec::new(), |known| known.noted(blocks_in(size), BLOCKS_MAX)) {
+            match self.read_checked(&mut writing, summer, number, &mut [0; BLOCK_BYTES]) {
+                Ok(()) | Err(BlockFault::Damaged { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
         }
         Ok(())
     }

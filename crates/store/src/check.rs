@@ -12,8 +12,8 @@
 //!
 //! A repair changes the database in one batch and moves files, and removes nothing that could be wanted: what has no name,
 //! or is below itself, gets a name in `/lost+found`; a name that leads nowhere goes, for there is nothing behind it. Lost and
-//! damaged blocks stay what they are, as nobody has the right ones; a lost or damaged sidecar is made anew from the object
-//! as it is, at the next start of the server.
+//! damaged blocks stay what they are, as nobody has the right ones, and what is found damaged is kept as known ([`crate::known_damage`]); a lost or
+//! damaged sidecar is made anew from the object as it is, but for blocks that are known to be damaged, at the next start of the server.
 //!
 //! Memory: about 70 bytes for each inode, and what it takes to hold what is repaired.
 
@@ -22,9 +22,10 @@ mod lost;
 mod objects;
 mod premises;
 
-use crate::database::{self, Change, Database, Entry};
+use crate::database::{self, Change, Database, Entry, ObjectTables};
 use crate::directory::entry_key;
 use crate::emergency_space::EmergencySpace;
+use crate::known_damage::KnownDamage;
 use crate::object::Targets;
 use crate::owner::database_dir;
 use crate::premises::Premises;
@@ -95,7 +96,9 @@ struct Seen {
 
 struct Checker<'a, 'c> {
     db: &'a Database,
+    tables: &'a ObjectTables,
     targets: &'a Targets,
+    known: &'a KnownDamage,
     names: SipHasher13,
     lost_and_found: Option<lost::LostAndFound>,
     change: Change<'a>,
@@ -139,12 +142,16 @@ impl Check<'_> {
         let space = if self.repair { EmergencySpace::open } else { EmergencySpace::beside };
         let space = Arc::new(space(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
-        let db = Database::open_in(database, config, space, witness).map_err(named)?;
+        let db = Arc::new(Database::open_in(database, config, space, witness).map_err(named)?);
+        let tables = ObjectTables::of(db.clone());
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
         let repair = self.repair;
+        let known = KnownDamage::load(&db).map_err(fail)?;
         let mut checker = Checker {
             db: &db,
+            tables: &tables,
             targets: &targets,
+            known: &known,
             names: SipHasher13::new_with_key(&premises.secret.names),
             lost_and_found: None,
             change: db.change(),

@@ -197,6 +197,11 @@ impl Summer {
         place ^ place >> 32
     }
 
+    /// An entry with which bytes of this sum do not agree.
+    pub fn other_than(sum: u64) -> u64 {
+        (sum ^ 1).max(2)
+    }
+
     /// Whether `bytes` are what `entry` says.
     pub fn agrees(self, entry: u64, block: u64, bytes: &[u8; BLOCK_BYTES]) -> bool {
         match entry {

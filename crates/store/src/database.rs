@@ -1,4 +1,4 @@
-//! The metadata on disk: a fjall database in `<dir>/db` with 13 keyspaces. Numbers in keys are big-endian, so
+//! The metadata on disk: a fjall database in `<dir>/db` with 14 keyspaces. Numbers in keys are big-endian, so
 //! that keys sort by them.
 //!
 //! | keyspace | key | value |
@@ -21,8 +21,9 @@
 //! | `removed` | place of a detached object (16) | until when it is not to come back: seconds since the epoch (8, little-endian) |
 //! | `cuts` | inode (8) of a spread file | number of the cut (8, little-endian): its objects are still to be cut to the size in the record ([`crate::spread`]) |
 //! | `spread_orphans` | number (8) and generation (4) of objects | layout of the spread file that they were of: no name leads to them, and other servers are still to remove them |
+//! | `damaged` | place of an object (16), block (8) | checksum of what was found there instead of what was written (8, little-endian): [`crate::known_damage`] |
 //!
-//! The place of a detached object is its number (8), generation (4), index (2), and target (2). The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
+//! The place of an object is its number (8), generation (4), index (2), and target (2). The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
 //! look-ups and listings, and a listing goes on where it was whatever is created or removed meanwhile.
 //!
 //! A batch is atomic. When it returns, the journal has reached the operating system (fjall's `PersistMode::Buffer`,

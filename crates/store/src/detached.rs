@@ -60,8 +60,8 @@ mod record;
 
 pub(crate) use record::DetachedRecord;
 
-use crate::blocks::BlockFault;
-use crate::checksum::BLOCK_BYTES;
+use crate::blocks::{BlockFault, Blocks};
+use crate::checksum::{BLOCK_BYTES, blocks_in};
 use crate::content::{Content, Loaded, OBJECTS, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
 use crate::data::{Cached, ReadFault, check_end};
 use crate::database::ObjectChange;
@@ -426,6 +426,10 @@ impl ObjectStore {
                 Err(BlockFault::Damaged { .. }) => size,
                 Err(fault) => return Err(fail(fault)),
             },
+            // What was known to be lost was in it.
+            Some(Blocks { known: Some(known), place, .. }) if place.is_suspect => {
+                known.last_lost(blocks_in(size)).map_or(size, |last| (last + 1) * BLOCK_BYTES as u64)
+            }
             _ => size,
         };
         content.set_size(end);

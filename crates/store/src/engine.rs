@@ -49,6 +49,7 @@ pub(crate) enum Table {
     Removed,
     Cuts,
     SpreadOrphans,
+    Damaged,
 }
 
 const TABLES: [Table; NAMES.len()] = [
@@ -65,13 +66,14 @@ const TABLES: [Table; NAMES.len()] = [
     Table::Removed,
     Table::Cuts,
     Table::SpreadOrphans,
+    Table::Damaged,
 ];
 
 /// So many tables are made with a store. One more comes with another format on disk.
 pub(crate) const TABLES_COUNT: usize = NAMES.len();
 
 /// In the order of [`Table`].
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "inodes",
     "entries",
     "marks",
@@ -85,6 +87,7 @@ const NAMES: [&str; 13] = [
     "removed",
     "cuts",
     "spread_orphans",
+    "damaged",
 ];
 
 /// One change of a batch; without a value the key is removed.

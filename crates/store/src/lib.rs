@@ -105,6 +105,7 @@ mod fsync;
 mod group_commit;
 mod inode;
 pub mod journal;
+mod known_damage;
 mod layouts;
 mod moving;
 mod namespace;
@@ -152,6 +153,7 @@ pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use extent::Extent;
 pub use fence::{Fence, LEASE, Loss, RENEW_EVERY};
+pub use isonomia_proto::fs::RenameHow;
 pub use layouts::{Creator, NewFile};
 pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PiecePlace};
 pub use namespace::LINKS_MAX;
@@ -161,7 +163,6 @@ pub use owner::{Line, Ownership, START_OVER, database_dir};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
 pub use rename::MOVE_DEPTH_MAX;
-pub use rename::how::RenameHow;
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
 pub use spread::{Cut, Reserved, Spread, SpreadObjects};
 pub use volumes::change::VolumeChange;
@@ -192,7 +193,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The version of everything on disk; see `database` and `premises`.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// The largest file, as everywhere under Linux.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 

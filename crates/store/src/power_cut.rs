@@ -1,6 +1,7 @@
 //! Tests with power cuts in the worst order: of the database only what was synced is left, of the objects everything.
 //! So nothing may have happened to an object that the synced part of the database does not allow for.
 
+mod damage;
 mod objects;
 mod sizes;
 

@@ -5,6 +5,7 @@
 
 use crate::blocks::{BlockFault, Blocks, Watch};
 use crate::content::{Content, Objects, Owner, SUMS, SUSPECT};
+use crate::known_damage::KnownDamage;
 use crate::object::file_offset;
 use crate::sums::{Place, SidecarFault};
 use crate::{ObjectStore, StoreError};
@@ -28,6 +29,7 @@ pub(crate) struct Protection {
     pub watch: Watch,
     /// Files that the database says are unsettled.
     pub unsettled: Arc<Mutex<HashMap<Owner, Unsettled>>>,
+    pub known: KnownDamage,
     /// Objects whose checksums are in memory, in the order of a clock.
     loaded: Mutex<VecDeque<(Weak<Content>, usize)>>,
     memory_bytes_max: u64,
@@ -46,11 +48,12 @@ pub(crate) struct Unsettled {
 }
 
 impl Protection {
-    pub fn new(is_on: bool, memory_bytes_max: u64) -> Self {
+    pub fn new(is_on: bool, memory_bytes_max: u64, known: KnownDamage) -> Self {
         Self {
             is_on,
             watch: Watch::default(),
             unsettled: Arc::default(),
+            known,
             loaded: Mutex::default(),
             memory_bytes_max,
             damaged_total: AtomicU64::new(0),
@@ -129,6 +132,7 @@ impl ObjectStore {
             sums,
             place: Place { dir, object: place.object, is_suspect: flags & SUSPECT != 0, fence: &self.targets.fence },
             watch: &self.protection.watch,
+            known: Some(self.known_damage(place)),
             may_wait: true,
         }))
     }

@@ -41,6 +41,7 @@ use crate::database::{self, Database, DirtyRecord, ObjectTables, Stop};
 use crate::detached::Detached;
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
+use crate::known_damage::KnownDamage;
 use crate::layouts::Layouts;
 use crate::moving::Passages;
 use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, file_size, is_volatile};
@@ -102,7 +103,8 @@ impl Store {
             recovered = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
         }
         db.note_start(&config.host_start()).map_err(fail)?;
-        let protection = Protection::new(config.checksums, config.bounds.sums_bytes);
+        let known = KnownDamage::load(&db).map_err(fail)?;
+        let protection = Protection::new(config.checksums, config.bounds.sums_bytes, known);
         suspect(&db, &protection, &unsettled).map_err(fail)?;
         db.keep_witness().map_err(fail)?;
         if premises.is_new {
@@ -216,6 +218,7 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
         if left.goes_on(targets.remove_objects(*id, layout))? {
             let mut change = db.change();
             change.remove_orphan(*id);
+            change.remove_all_damaged(*id)?;
             change.commit()?;
         }
     }
@@ -259,7 +262,7 @@ fn recover_dirty(
             record.has_sums |= !record.has_objects && unsettled.binary_search(&Owner::File(*ino)).is_ok();
             take_from_objects(&mut record, targets, *dirty_record == DirtyRecord::Flushed)?;
             if may_be_undone {
-                forget_missing_of(&mut record, targets)?;
+                forget_missing_of(&mut record, db, targets)?;
             }
             change.put_record(*ino, &record);
         }
@@ -287,7 +290,7 @@ fn forget_missing(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Resu
         if let Owner::File(ino) = owner
             && let Some(Some(mut record)) = legible(db, *ino)?
             && record.spread.is_none()
-            && forget_missing_of(&mut record, targets)?
+            && forget_missing_of(&mut record, db, targets)?
         {
             let mut change = db.change();
             change.put_record(*ino, &record);
@@ -297,7 +300,7 @@ fn forget_missing(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Resu
     Ok(())
 }
 
-fn forget_missing_of(record: &mut Record, targets: &Targets) -> Result<bool, StoreError> {
+fn forget_missing_of(record: &mut Record, db: &Database, targets: &Targets) -> Result<bool, StoreError> {
     let Body::Regular(layout) = &record.body else { return Ok(false) };
     let mut is_changed = false;
     for index in 0..layout.targets.len() {
@@ -306,7 +309,8 @@ fn forget_missing_of(record: &mut Record, targets: &Targets) -> Result<bool, Sto
             continue;
         }
         let place = record.objects.place(layout, index, 0);
-        if targets.stat_object(place)?.is_none() {
+        // One that was known to be lost before the stop stays lost.
+        if targets.stat_object(place)?.is_none() && !db.has_damage(place)? {
             let object = targets.path(place);
             tracing::warn!(object = %object.display(), "an object of a file that was being written did not outlive the stop");
             // Of its checksums there may be some.

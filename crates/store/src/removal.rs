@@ -121,7 +121,10 @@ impl ObjectStore {
         let mut change = self.db.change();
         for Unused { id, layout, .. } in taken {
             match self.targets.remove_objects(*id, layout) {
-                Ok(()) => change.remove_orphan(*id),
+                Ok(()) => {
+                    change.remove_orphan(*id);
+                    self.protection.known.forget_objects(&self.db, *id);
+                }
                 // The entry stays for the next opening.
                 Err(error) => tracing::error!(%error, "cannot remove an object that is not used any more"),
             }

@@ -1,13 +1,11 @@
 //! Renaming, in the order of checks that Linux has: what exists, what kinds go together, who may, what is empty.
 
-pub(crate) mod how;
-
 use crate::inode::{Inode, UNLINKED};
 use crate::permission::MAY_WRITE;
 use crate::record::Body;
 use crate::walk::{Last, Place};
-use crate::{Caller, Namespace, RenameHow, Store, StoreError};
-use isonomia_proto::fs::{FileKind, Timestamp};
+use crate::{Caller, Namespace, Store, StoreError};
+use isonomia_proto::fs::{FileKind, RenameHow, Timestamp};
 use isonomia_units::Ino;
 use std::sync::Arc;
 

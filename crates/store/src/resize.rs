@@ -232,7 +232,10 @@ impl ObjectStore {
             return Ok(false);
         }
         match blocks.sums.lock().cut(&blocks.place, blocks_in(wanted)) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                blocks.known.iter().for_each(|known| known.cut(blocks_in(wanted)));
+                Ok(true)
+            }
             // What the file has is an error anyway, and it has less of that.
             Err(SidecarFault::Damaged(_)) if matches!(content.owner, Owner::File(_)) => Ok(true),
             Err(fault) => Err(fail(sidecar_fault(fault, wanted))),

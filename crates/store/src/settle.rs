@@ -42,12 +42,12 @@
 //!   nothing, as their sidecars are their own.
 //!
 //! # What it does not do
-//! Damage to a suspect file between the stop and the look through it is not noticed, but for blocks that are cut off
-//! ([`crate::shortened`]); nor is a torn block told from a
+//! Damage to a suspect file that comes between the stop and the look through it is not noticed, but for blocks that are cut off
+//! ([`crate::shortened`]), nor is older damage that nobody had met before the stop ([`crate::known_damage`]); nor is a torn block told from a
 //! whole one, as on other file systems.
 
-use crate::blocks::sidecar_fault;
-use crate::content::{Content, LOST_WRITES, OBJECTS, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
+use crate::blocks::{BlockFault, sidecar_fault};
+use crate::content::{Content, LOST_WRITES, OBJECTS, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
 use crate::data::is_lost;
 use crate::detached::Detached;
 use crate::edit::ReclaimList;
@@ -278,6 +278,7 @@ impl Store {
             edit.settle(inode);
         }
         let ReclaimList(_) = edit.commit()?;
+        self.objects.forget_void(&inode.content, &objects);
         Ok(true)
     }
 }
@@ -286,7 +287,7 @@ impl ObjectStore {
     /// The same for a detached object.
     fn end_settling_detached(&self, object: &Detached) -> Result<bool, StoreError> {
         let content = &object.content;
-        let _objects = content.own_data();
+        let objects = content.own_data();
         if is_busy(content) || content.has(RECLAIMED) || !content.has(UNSETTLED) {
             return Ok(false);
         }
@@ -296,7 +297,16 @@ impl ObjectStore {
         change.commit()?;
         self.unsettled().remove(&content.owner);
         content.clear(UNSETTLED | SUSPECT);
+        self.forget_void(content, &objects);
         Ok(true)
+    }
+
+    /// What was known to be damaged and was overwritten is on stable storage.
+    fn forget_void(&self, content: &Content, objects: &Objects) {
+        let Some(layout) = &content.layout else { return };
+        for index in (0..layout.targets.len()).filter(|index| content.was_created(*index)) {
+            self.known_damage(content.place(objects.id, layout, index)).settled();
+        }
     }
 
     fn settled(&self, owner: Owner) -> Result<(), StoreError> {
@@ -439,7 +449,8 @@ impl ObjectStore {
                     return Ok(false);
                 }
                 let run = VERIFY_BLOCKS.min(end - at).min(*budget);
-                blocks.verify(at, run as usize, |_, _| {}).map_err(fail)?;
+                let tell = |offset, what| drop(fail(BlockFault::Damaged { offset, what }));
+                blocks.verify(at, run as usize, tell).map_err(fail)?;
                 (at, seen, *budget) = (at + run, seen + run, *budget - run);
                 drop(objects);
                 self.trim_sums();

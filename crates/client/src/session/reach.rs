@@ -59,6 +59,12 @@ impl Session {
                 }
                 Err(trouble) => trouble,
             };
+            // A refusal that stays is told as soon as every address has one. It says nothing of an address that is down: another server
+            // of the file system may be there, with another version, other limits or another clock, or the same server reached in
+            // another way, by which it is another thing that proves who asks (a user id at a socket, a key or a credential on TCP). While a server
+            // starts anew, or servers are replaced one after the other, whoever gave up would fail where there is only something
+            // to wait for. So the rest is waited for as a server that is away always is, the time-out at most; what each address said is told after
+            // a second, so that nobody has to wait for the end to find out that a key is missing.
             if !trouble.may_pass {
                 let error = Error::Refused { address: self.all_places(), reason: trouble.text };
                 self.notice(Notice::Refused(&error.to_string()));

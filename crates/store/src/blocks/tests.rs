@@ -48,7 +48,14 @@ impl Scratch {
     }
 
     fn blocks(&self) -> Blocks<'_> {
-        Blocks { object: Some(&self.object), sums: &self.sums, place: self.place(), watch: &self.watch, may_wait: true }
+        Blocks {
+            object: Some(&self.object),
+            sums: &self.sums,
+            place: self.place(),
+            watch: &self.watch,
+            known: None,
+            may_wait: true,
+        }
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {

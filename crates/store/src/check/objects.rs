@@ -3,7 +3,9 @@
 use super::Checker;
 use crate::StoreError;
 use crate::blocks::{BlockFault, Blocks, Watch};
+use crate::checksum::BLOCKS_MAX;
 use crate::content::Owner;
+use crate::known_damage::Known;
 use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, file_offset};
 use crate::object_file::ObjectFile;
 use crate::record::Body;
@@ -106,17 +108,32 @@ impl Checker<'_, '_> {
         if object.is_none() && !has_sums {
             self.found("object", Some(ino), format!("{name} is missing"), None);
         }
-        if !has_sums || is_unsettled {
+        if !has_sums {
             return Ok(());
         }
+        let known = Known { all: self.known, db: self.check.repair.then_some(self.tables), place, is_volatile: false };
         let (sums, watch) = (Sums::default(), Watch::default());
         let place = Place {
             dir: self.targets.directory(place)?,
             object: place.object,
-            is_suspect: false,
+            is_suspect: is_unsettled,
             fence: &self.targets.fence,
         };
-        let blocks = Blocks { object: object.as_ref(), sums: &sums, place, watch: &watch, may_wait: true };
+        let blocks =
+            Blocks { object: object.as_ref(), sums: &sums, place, watch: &watch, known: Some(known), may_wait: true };
+        let fail = |fault| match fault {
+            BlockFault::Host(errno) => StoreError::host(&path, errno),
+            BlockFault::Damaged { .. } => StoreError::Damaged(Ino(ino)),
+        };
+        let mut damaged = Vec::new();
+        if is_unsettled {
+            // The next start believes all but these.
+            for block in known.noted(0, BLOCKS_MAX) {
+                blocks.verify(block, 1, |offset, what| damaged.push((offset, what))).map_err(fail)?;
+            }
+            self.tell_damaged(about, ino, &name, &damaged);
+            return Ok(());
+        }
         match sums.lock().blocks(&blocks.place) {
             Ok(_) => {}
             Err(SidecarFault::Host(errno)) => return Err(StoreError::host(&path, errno)),
@@ -133,17 +150,12 @@ impl Checker<'_, '_> {
                 return Ok(());
             }
         }
-        let fail = |fault| match fault {
-            BlockFault::Host(errno) => StoreError::host(&path, errno),
-            BlockFault::Damaged { .. } => StoreError::Damaged(Ino(ino)),
-        };
         if blocks.is_short().map_err(fail)? && !self.check.data {
             let what = if object.is_some() { "is shorter than what was written" } else { "is missing" };
             self.found("object", Some(ino), format!("{name} {what}"), None);
         }
         if self.check.data {
             let (mut at, count) = (0, blocks.count().map_err(fail)?);
-            let mut damaged = Vec::new();
             while at < count {
                 let run = BLOCKS_AT_ONCE.min(count - at);
                 blocks.verify(at, run as usize, |offset, what| damaged.push((offset, what))).map_err(fail)?;
@@ -151,18 +163,22 @@ impl Checker<'_, '_> {
                 self.checked.bytes += run * crate::checksum::BLOCK_BYTES as u64;
                 sums.lock().forget();
             }
-            for (offset, what) in damaged.iter().take(BLOCKS_TOLD_MAX) {
-                let at = match about.in_file {
-                    Some((layout, index)) => format!("{} of the file", file_offset(layout, index, *offset)),
-                    None => format!("{offset} of the object"),
-                };
-                self.found("block", Some(ino), format!("{name}: {what} at {at}"), None);
-            }
-            if damaged.len() > BLOCKS_TOLD_MAX {
-                self.found("block", Some(ino), format!("{name}: {} damaged blocks in all", damaged.len()), None);
-            }
+            self.tell_damaged(about, ino, &name, &damaged);
         }
         Ok(())
+    }
+
+    fn tell_damaged(&mut self, about: &About<'_>, ino: u64, name: &str, damaged: &[(u64, &'static str)]) {
+        for (offset, what) in damaged.iter().take(BLOCKS_TOLD_MAX) {
+            let at = match about.in_file {
+                Some((layout, index)) => format!("{} of the file", file_offset(layout, index, *offset)),
+                None => format!("{offset} of the object"),
+            };
+            self.found("block", Some(ino), format!("{name}: {what} at {at}"), None);
+        }
+        if damaged.len() > BLOCKS_TOLD_MAX {
+            self.found("block", Some(ino), format!("{name}: {} damaged blocks in all", damaged.len()), None);
+        }
     }
 
     /// Objects and sidecars that no record and no orphan tells of.

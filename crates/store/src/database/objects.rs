@@ -66,6 +66,25 @@ impl Database {
         self.engine
             .scan(Table::Detached, first.., |key, value| Ok(each(decode_place(key)?, DetachedRecord::decode(value))))
     }
+
+    /// Calls `each` with every block that is known to be damaged, and the sum of what was found there.
+    pub fn each_damaged(&self, mut each: impl FnMut(ObjectPlace, u64, u64)) -> Result<(), StoreError> {
+        self.engine.scan(Table::Damaged, .., |key, value| {
+            let (place, block) = decode_block(key)?;
+            each(place, block, decode_number(value, place.object.number)?);
+            Ok(true)
+        })
+    }
+
+    /// Whether any block of an object is known to be damaged.
+    pub fn has_damage(&self, place: ObjectPlace) -> Result<bool, StoreError> {
+        let mut has_damage = false;
+        self.engine.scan(Table::Damaged, place_key(place).to_vec().., |key, _| {
+            has_damage = key.starts_with(&place_key(place));
+            Ok(false)
+        })?;
+        Ok(has_damage)
+    }
 }
 
 impl Change<'_> {
@@ -75,6 +94,18 @@ impl Change<'_> {
 
     pub fn remove_unsettled(&mut self, owner: Owner) {
         self.remove(Table::Unsettled, owner_key(owner));
+    }
+
+    /// Those of all blocks of some objects.
+    pub fn remove_all_damaged(&mut self, id: ObjectsId) -> Result<(), StoreError> {
+        let database = self.database;
+        database.engine.scan(Table::Damaged, orphan_key(id).to_vec().., |key, _| {
+            let is_of_them = key.starts_with(&orphan_key(id));
+            if is_of_them {
+                self.remove(Table::Damaged, key);
+            }
+            Ok(is_of_them)
+        })
     }
 
     pub fn put_orphan(&mut self, id: ObjectsId, layout: &Layout) {
@@ -164,6 +195,14 @@ impl ObjectChange<'_> {
         self.0.remove_unsettled(owner);
     }
 
+    pub fn put_damaged(&mut self, place: ObjectPlace, block: u64, sum: u64) {
+        self.0.put(Table::Damaged, block_key(place, block), sum.to_le_bytes());
+    }
+
+    pub fn remove_damaged(&mut self, place: ObjectPlace, block: u64) {
+        self.0.remove(Table::Damaged, block_key(place, block));
+    }
+
     pub fn remove_orphan(&mut self, id: ObjectsId) {
         self.0.remove_orphan(id);
     }
@@ -231,6 +270,17 @@ fn decode_place(key: &[u8]) -> Result<ObjectPlace, StoreError> {
     let generation = u32::from_be_bytes([key[8], key[9], key[10], key[11]]);
     let object = ObjectId { number, generation, index: u16_at(12).into() };
     Ok(ObjectPlace { object, target: TargetId(u16_at(14)) })
+}
+
+fn block_key(place: ObjectPlace, block: u64) -> Vec<u8> {
+    [&place_key(place)[..], &block.to_be_bytes()].concat()
+}
+
+fn decode_block(key: &[u8]) -> Result<(ObjectPlace, u64), StoreError> {
+    let number = super::decode_ino(key)?;
+    let (place, block) = key.split_at_checked(PLACE_LEN).ok_or(StoreError::Damaged(Ino(number)))?;
+    let block = block.try_into().map_err(|_| StoreError::Damaged(Ino(number)))?;
+    Ok((decode_place(place)?, u64::from_be_bytes(block)))
 }
 
 fn owner_key(owner: Owner) -> Vec<u8> {

@@ -170,7 +170,10 @@ impl ObjectStore {
         if !self.is_volatile() {
             self.db.sync(true)?;
         }
-        places.iter().try_for_each(|place| self.targets.remove_object(*place))
+        places.iter().try_for_each(|place| {
+            self.protection.known.forget_object(&self.db, *place);
+            self.targets.remove_object(*place)
+        })
     }
 
     /// Forgets which objects were removed, where no capability can bring them back any more; tells how many. To be called now

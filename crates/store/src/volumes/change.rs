@@ -1,6 +1,6 @@
 //! Changes of volumes that all servers have to agree on.
 
-use crate::rename::how::RenameHow;
+use isonomia_proto::fs::RenameHow;
 use isonomia_units::VolumeId;
 
 /// A change of a volume's name that a user wants and may make.

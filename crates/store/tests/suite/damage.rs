@@ -45,7 +45,7 @@ pub fn cut(path: &Path, len: usize) {
 }
 
 /// A store with one file, at rest.
-fn at_rest(config: &StoreConfig, bytes: &[u8]) -> Ino {
+pub fn at_rest(config: &StoreConfig, bytes: &[u8]) -> Ino {
     let store = Store::open(config).unwrap();
     let file = open(&store, "file");
     store.write(file.ino, 0, bytes, at(2)).unwrap();
@@ -364,7 +364,7 @@ fn what_is_lost_is_not_reported_as_a_hole() {
 }
 
 /// Goes through all objects of a target; what was found, and how many ranges there were.
-fn scrub(store: &Store, target: u16) -> (Scrubbed, u64) {
+pub fn scrub(store: &Store, target: u16) -> (Scrubbed, u64) {
     let mut pass = ScrubPass::new(TargetId(target));
     let (mut sum, mut ranges) = (Scrubbed::default(), 0);
     // Every call brings it on.

@@ -8,6 +8,7 @@ mod detached;
 mod files;
 mod kernel;
 mod kill;
+mod known_damage;
 mod model;
 mod operation;
 mod premises;

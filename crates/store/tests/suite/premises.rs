@@ -115,7 +115,7 @@ fn what_does_not_belong_together_is_told_apart() {
 
     let identity = good.dir.join("identity");
     let text = std::fs::read_to_string(&identity).unwrap();
-    std::fs::write(&identity, text.replace("format 3", "format 1")).unwrap();
+    std::fs::write(&identity, text.replace("format 4", "format 1")).unwrap();
     assert!(matches!(refused(&more), OpenError::Format { found, .. } if found == "1"));
     std::fs::write(&identity, text.replace("server 0", "server x")).unwrap();
     assert!(matches!(refused(&more), OpenError::Damaged { .. }));

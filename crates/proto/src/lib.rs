@@ -30,7 +30,7 @@ pub mod space;
 pub mod striping;
 
 /// The protocol spoken here; a peer with another number is refused at set-up.
-pub const PROTOCOL_VERSION: u16 = 15;
+pub const PROTOCOL_VERSION: u16 = 16;
 /// The longest file name, as on every local file system.
 pub const NAME_LEN_MAX: usize = 255;
 /// The longest path, with its terminating NUL, as in `PATH_MAX`.

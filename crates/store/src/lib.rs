@@ -181,7 +181,7 @@ use premises::Premises;
 use protect::Protection;
 use removal::Removal;
 use siphasher::sip::SipHasher13;
-use spread::Cuts;
+use spread::{Cuts, Uncounted};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -225,6 +225,8 @@ pub struct Store {
     /// The cuts among those that the last start began, to the sizes that the files had.
     cut_at_start: Cuts,
     loose: Mutex<HashSet<u64>>,
+    /// Spread files of which the blocks are to be counted.
+    uncounted: Uncounted,
     /// Spread files are loose when they are loaded.
     has_loose: AtomicBool,
     /// The last stop was no clean one.

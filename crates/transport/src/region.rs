@@ -50,7 +50,7 @@ const REPLY_IN_SLOT: usize = 64;
 const REQUEST_IN_SLOT: usize = 128;
 const BUFFERS_AT: usize = 4096;
 // Client and server of one version agree on all of the above: what changes it needs a new version.
-const _: () = assert!(PROTOCOL_VERSION == 15 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4);
+const _: () = assert!(PROTOCOL_VERSION == 16 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4);
 const _: () = assert!(SLOTS_AT + SLOTS * SLOT_STRIDE <= BUFFERS_AT);
 const _: () = assert!(REQUEST_IN_SLOT + RequestHeader::LEN <= SLOT_STRIDE);
 

@@ -300,6 +300,41 @@ class Stripes(StripesCase):
         done = cluster.members[1].run("python3", "-c", program).stdout.splitlines()
         self.assertEqual(done, ["10 11 0", "No such device or address", str(65536 * ord("x")), "41"])
 
+    def test_sparse_files_take_little_and_stay_sparse(self):
+        cluster = self.cluster()
+        local = Path(tempfile.mkdtemp(prefix="isonomia-local-"))
+        self.addCleanup(shutil.rmtree, local, ignore_errors=True)
+
+        def script(directory):
+            # An empty file, one with 192 KiB in the middle, and copies of it, on the servers and from and to a local file system.
+            return f"""
+                set -e; cd {directory}
+                truncate -s 1G empty; cp --sparse=auto empty {local}/empty
+                truncate -s 64M file; head -c 192K /dev/zero | tr '\\0' x | dd of=file bs=64K seek=500 conv=notrunc status=none
+                cp --sparse=auto file auto; cp --sparse=auto file {local}/auto; cp --sparse=always {local}/auto always
+                for copy in auto always {local}/auto; do cmp file $copy; done
+                for file in empty {local}/empty file auto always {local}/auto; do du -k $file | cut -f 1; done
+                du -k --apparent-size empty file auto always {local}/* | cut -f 1 | xargs
+                rm -f empty file auto always {local}/*
+            """
+
+        def check(done):
+            *taken, apparent = done.splitlines()
+            self.assertEqual(apparent.split(), ["1048576", "65536", "65536", "65536", "65536", "1048576"])
+            # What is written counts at once, and at most twice as much.
+            taken = [int(size) for size in taken]
+            self.assertTrue(max(taken[:2]) <= 4 and min(taken[2:]) >= 192 and max(taken[2:]) <= 400, taken)
+
+        check(cluster.members[1].run("sh", "-c", script(self.directory)).stdout)
+        if why_no_mount():
+            return
+        mount = Mount(cluster.members[2])
+        self.addCleanup(mount.remove)
+        place = mount.start().place / "v" / self._testMethodName
+        done = subprocess.run(["sh", "-c", script(place)], capture_output=True, text=True, timeout=PROGRAM_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        check(done.stdout)
+
     def test_fsx_finds_no_divergence(self):
         fsx = test_mount.suite("fsx")
         if not fsx.exists():

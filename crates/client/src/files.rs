@@ -211,23 +211,28 @@ impl Client {
     /// Gives back one reference to `ino` as the open file `number` (see [`OpenHow::number`]). Nothing is waited for
     /// that could fail in a way the caller can mend.
     pub fn release(&self, ino: Ino, number: u64) -> Result<(), Error> {
-        self.give_back(ino, number, false)
+        self.give_back(ino, number, 0, 0)
     }
 
     /// The same of a file that may have been written: with what its server has not been told of that yet ([`Self::must_close`]).
     pub fn close(&self, file: &OpenFile, number: u64) -> Result<(), Error> {
-        self.give_back(Ino(file.capability.ino), number, Self::must_close(file))
+        let valid = if file.stripes.as_ref().is_some_and(|stripes| stripes.owes_cut()) { told::BEHIND } else { 0 };
+        let blocks = file.stripes.as_ref().map_or(0, |stripes| stripes.take_untold(0));
+        self.give_back(Ino(file.capability.ino), number, valid, blocks)
     }
 
     /// Whether only [`Self::close`] says all that is to be said when a reference to the file is given back.
     pub fn must_close(file: &OpenFile) -> bool {
-        file.stripes.as_ref().is_some_and(|stripes| stripes.owes_cut())
+        file.stripes.as_ref().is_some_and(|stripes| stripes.owes_cut() || stripes.owes_blocks())
     }
 
-    fn give_back(&self, ino: Ino, number: u64, is_behind: bool) -> Result<(), Error> {
+    fn give_back(&self, ino: Ino, number: u64, valid: u32, len: u32) -> Result<(), Error> {
         self.held.file_closed(ino, number);
-        let valid = if is_behind { told::BEHIND } else { 0 };
-        self.without_reply(RequestHeader { owner: number, valid, ..RequestHeader::new(Op::Release, ino) }, b"", b"")
+        self.without_reply(
+            RequestHeader { owner: number, valid, len, ..RequestHeader::new(Op::Release, ino) },
+            b"",
+            b"",
+        )
     }
 
     /// Gives back one reference to each of `inos`, [`RELEASE_MAX`] at most, as the open file 0. Each is tried; the error is

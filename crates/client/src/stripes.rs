@@ -21,7 +21,8 @@
 //!   has. The volume's server does that by itself when a process ends that has the file open.
 //! * A *read* that goes beyond the size that this client knows asks the volume's server for the size first. Where bytes are
 //!   missing below the size, it asks whether the file was cut meanwhile: if not, they are zeros.
-//! * *Times* are the volume's server's: it is told of a write that changes no size as well, [`TOLD_FOR`] after the last time.
+//! * *Times*, and what the file takes, are the volume's server's: it is told of a write that changes no size as well, [`TOLD_FOR`] after
+//!   the last time, and with it of the blocks that were written since.
 //! * A capability expires. A client that is refused for that asks the volume's server for a new one.
 //!
 //! What is known of a file is kept with it ([`Stripes`]), and may be old: then it is the number of a cut that shows it, or bytes
@@ -41,7 +42,7 @@ use crate::{Client, Error};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::object::{FileEnd, FileObjects, find, server_of, told};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
-use isonomia_proto::space::SpaceChange;
+use isonomia_proto::space::{SpaceChange, blocks_touched};
 use isonomia_transport::monotonic_now;
 use isonomia_units::{Ino, Nanos, TargetId};
 use known::Known;
@@ -259,7 +260,12 @@ impl Client {
             if moved.furthest > 0 {
                 // Also of what is behind a piece that failed: nothing may lie behind the end.
                 let end = from + moved.furthest as u64;
-                match (self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)?, place) {
+                // Who made room has counted it.
+                let blocks = match place {
+                    Place::Given => blocks_touched(from, moved.furthest as u64),
+                    Place::Reserved(_) => 0,
+                };
+                match (self.settle(file, stripes, (&known, end), (moved.cuts, blocks), &mut patience)?, place) {
                     (Settled::AgainFrom(place), Place::Given) => {
                         let before = usize::try_from(place.saturating_sub(offset)).unwrap_or(usize::MAX);
                         let written = kept + moved.failed.as_ref().map_or(rest.len(), |(at, _)| *at);
@@ -305,13 +311,14 @@ impl Client {
         Ok((place, known))
     }
 
-    /// What is to be done after objects were changed, up to `end` of the file, and told these numbers of their last cuts.
+    /// What is to be done after objects were changed, up to `end` of the file and this many blocks at most, and told these numbers
+    /// of their last cuts.
     fn settle(
         &self,
         file: &OpenFile,
         stripes: &Stripes,
         (known, end): (&Known, u64),
-        cuts: Option<(u64, u64)>,
+        (cuts, blocks): (Option<(u64, u64)>, u64),
         patience: &mut Patience,
     ) -> Result<Settled, Error> {
         let Some((lowest, highest)) = cuts else { return Ok(Settled::Done) };
@@ -322,6 +329,7 @@ impl Client {
         }
         let now = monotonic_now();
         if highest <= cuts && end <= size_bytes && now.since(known.told_at) < TOLD_FOR {
+            stripes.keep_untold(blocks);
             return Ok(Settled::Done);
         }
         // Before what is known of the file nothing is said of an object that is behind it.
@@ -329,6 +337,7 @@ impl Client {
         let request = RequestHeader {
             offset: end,
             ino2: lowest,
+            len: stripes.take_untold(blocks),
             ..RequestHeader::with_capability(Op::TellSize, &file.capability)
         };
         loop {
@@ -466,11 +475,18 @@ impl Client {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;
             }
+            // What room was made for counts although it is not written to.
+            let blocks = if change == SpaceChange::PunchHole { 0 } else { blocks_touched(offset, len) };
+            let told = (moved.cuts, blocks);
             if let Some((_, error)) = moved.failed {
+                if !moved.is_unanswered {
+                    // Some may have changed: they are to be counted.
+                    let _ = self.settle(file, stripes, (&known, 0), told, &mut patience);
+                }
                 return Err(error);
             }
             let end = if change.grows() { end } else { 0 };
-            match self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)? {
+            match self.settle(file, stripes, (&known, end), told, &mut patience)? {
                 Settled::Done => return Ok(()),
                 Settled::CutOff => {
                     self.have_cut(file, stripes);

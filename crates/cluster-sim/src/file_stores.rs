@@ -5,9 +5,10 @@ use crate::file_model::Block;
 use crate::files::Record;
 use crate::host::State;
 use crate::world::{Event, ROOT, World};
+use isonomia_cluster::counting::{Act, Places, Report, Wanted};
 use isonomia_cluster::node::Input;
 use isonomia_cluster::objects::{ObjectsId, Order, What};
-use isonomia_units::{Nanos, ServerId};
+use isonomia_units::{Nanos, ServerId, TargetId};
 use rand::RngExt;
 use std::collections::BTreeSet;
 
@@ -72,6 +73,17 @@ impl World {
         for objects in orphans {
             let intent = self.intent(objects, What::Remove { until_secs: 0 }, 0);
             self.give(process, Input::Intent { intent, request: None });
+        }
+        let files = self.directories[&server].names.files.values();
+        let wanted = files.map(|record| {
+            let places = self.files.layout.iter().enumerate();
+            let places = places.map(|(index, server)| (*server, vec![(index as u32, TargetId(0))]));
+            Wanted { objects: record.objects, places: places.collect() }
+        });
+        let files: Vec<Wanted> = wanted.collect();
+        // A count is right when nobody writes any more, which is when it is looked at.
+        if !files.is_empty() && self.now >= self.clients_end {
+            self.give(process, Input::Counting(Report::Want { round: self.now.0, files }));
         }
         if self.processes[process].state == State::Running {
             self.give(process, Input::AskWanted { objects: found.into_iter().collect() });
@@ -146,7 +158,29 @@ impl World {
         }
     }
 
-    /// Nothing is left to do, and there are objects of files only.
+    /// A store counts blocks, or keeps what was counted.
+    pub fn file_counts(&mut self, process: usize, act: Act) {
+        let (server, token) = (self.processes[process].server, self.processes[process].token);
+        let Some(directory) = self.directories.get_mut(&server).filter(|directory| directory.token == token) else {
+            return;
+        };
+        match act {
+            Act::Count { asker, ask, files } => {
+                let objects = &directory.objects.objects;
+                let blocks_of = |file: &Places| {
+                    let found = file.places.iter().filter_map(|(index, _)| objects.get(&(file.objects, *index)));
+                    (file.objects, found.map(|object| object.blocks.len() as u64).sum())
+                };
+                let counted = files.iter().map(blocks_of).collect();
+                let takes = self.between(Nanos::from_micros(100), Nanos::from_millis(20));
+                let told = Report::Counted { asker, ask, counted };
+                self.at(self.now + takes, Event::Served(process, Input::Counting(told)));
+            }
+            Act::Keep { counted, .. } => directory.names.counted.extend(counted),
+        }
+    }
+
+    /// Nothing is left to do, files have the blocks that were counted, and there are objects of files only.
     pub fn check_files_rest(&mut self) {
         let names = &self.directories[&ROOT].names;
         let live: BTreeSet<ObjectsId> = names.files.values().map(|record| record.objects).collect();
@@ -155,6 +189,15 @@ impl World {
             names.files.iter().filter(|(_, file)| file.is_cutting).map(|file| format!("still cutting: {file:?}")),
         );
         wrong.extend(names.orphans.iter().map(|objects| format!("still to be removed: {objects:?}")));
+        for record in names.files.values() {
+            let objects = self.directories.values().flat_map(|directory| &directory.objects.objects);
+            let own = objects.filter(|((objects, _), _)| *objects == record.objects);
+            let blocks: usize = own.map(|(_, object)| object.blocks.len()).sum();
+            if names.counted.get(&record.objects) != Some(&(blocks as u64)) {
+                wrong
+                    .push(format!("{record:?} has {blocks} blocks, counted: {:?}", names.counted.get(&record.objects)));
+            }
+        }
         for (server, directory) in &self.directories {
             let lost = directory.objects.objects.keys().filter(|(objects, _)| !live.contains(objects));
             wrong.extend(lost.map(|object| format!("server {server} has {object:?} of no file")));

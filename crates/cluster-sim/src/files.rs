@@ -85,6 +85,8 @@ pub struct Names {
     pub files: BTreeMap<u8, Record>,
     /// Objects of files that are gone, and are not removed everywhere.
     pub orphans: BTreeSet<ObjectsId>,
+    /// Blocks that files have, as they were counted last.
+    pub counted: BTreeMap<ObjectsId, u64>,
     numbers: u64,
 }
 

@@ -404,6 +404,7 @@ impl World {
                 Effect::Serve { from, order } => self.file_serves(process, from, order),
                 Effect::LookWanted { asker, objects } => self.file_looks(process, asker, objects),
                 Effect::RemoveUnwanted { objects } => self.file_removes(process, &objects),
+                Effect::Counting(act) => self.file_counts(process, act),
                 Effect::FetchView { epoch, from } => {
                     let server = self.processes[process].server;
                     if self.network.passes(from, server) && self.network.passes(server, from) {

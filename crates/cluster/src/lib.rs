@@ -8,11 +8,12 @@
 //! * [`hash`] chooses the server of a new volume, by its weight and its [`load`].
 //! * [`node`]: what one server does: the one place where inputs come in and effects come out.
 //! * [`volumes`]: the directories below the root, which of them each server has, and how they come and go.
-//! * [`objects`]: what volume servers have data servers do with the bytes of files.
+//! * [`objects`]: what volume servers have data servers do with the bytes of files. [`counting`]: what these take.
 //! * [`policy`]: the sharing policy of the cluster and its version.
 //! * [`lineage`]: which process has a server's own directory.
 //! * [`peer`]: messages between servers. [`request`]: what clients ask. [`records`]: what is kept on stable storage.
 
+pub mod counting;
 pub mod hash;
 pub mod hosts;
 pub mod lineage;

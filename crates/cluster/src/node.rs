@@ -23,6 +23,7 @@
 //! [`Node::start`] takes all records that were ever stored; what was being done goes on. There is no other recovery: the
 //! same events that repeat what a lost message said repeat what a stop cut off.
 
+mod counting;
 mod interface;
 mod moving;
 mod objects;
@@ -271,6 +272,7 @@ impl Node {
             Input::Served { from, objects, what, result } => self.served(from, (objects, what), result, effects),
             Input::AskWanted { objects } => self.ask_wanted(objects, effects),
             Input::NotWanted { asker, objects } => self.looked_wanted(now, asker, objects, effects),
+            Input::Counting(told) => self.told_of_counts(told, effects),
             Input::View(view) => {
                 if self.accepts(&view).is_ok() {
                     self.view = view;
@@ -454,6 +456,7 @@ impl Node {
             (Message::Did { objects, what, result }, _) => self.did(from, (objects, what), result, effects),
             (Message::AskWanted { objects }, _) => self.asked_wanted(from, objects, effects),
             (Message::NotWanted { objects }, _) => self.emit(Effect::RemoveUnwanted { objects }, effects),
+            (Message::Counting(said), _) => self.heard_of_counts(from, said, effects),
             // From a server that takes this one for another.
             _ => {}
         }

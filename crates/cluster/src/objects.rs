@@ -35,6 +35,7 @@
 //! server about volumes that are none any more. Both answer only while they are sure to own their directories, and only
 //! what is not wanted: an object's number is never given out again, so that stays true however late it is heard.
 
+use crate::counting::Counts;
 use crate::request::RequestId;
 use isonomia_units::{ServerId, TargetId, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -134,6 +135,8 @@ pub struct Errands {
     errands: BTreeMap<ObjectsId, Errand>,
     /// The last one that was told again.
     told: Option<ObjectsId>,
+    /// What they are asked besides.
+    pub counts: Counts,
 }
 
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 //! zigzag), sequences with their length before them, one varint for which variant of an `enum` follows. A change of any
 //! type in here raises the format.
 
+use crate::counting::Said;
 use crate::lineage::Instance;
 use crate::load::Load;
 use crate::objects::{ASKED_MAX, ObjectsId, Order, PARTS_MAX, What};
@@ -19,7 +20,7 @@ use isonomia_units::{ServerId, VolumeId};
 use serde::{Deserialize, Serialize};
 
 /// The first byte of every message.
-pub const FORMAT: u8 = 4;
+pub const FORMAT: u8 = 5;
 /// A longer message is none.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 16;
 
@@ -97,6 +98,8 @@ pub enum Message {
         /// The objects, [`ASKED_MAX`] at most.
         objects: Vec<ObjectsId>,
     },
+    /// What files take.
+    Counting(Said),
     /// From the root server, which starts: what does the receiver know of it?
     Begins,
     /// The envelope that came was of an epoch older than this one's: it was not acted upon.
@@ -165,6 +168,7 @@ impl Message {
             Self::Policy(policy) => policy.version > 0 && policy.text.len() <= TEXT_BYTES_MAX,
             Self::Order(order) => order.parts.len() <= PARTS_MAX,
             Self::AskWanted { objects } | Self::NotWanted { objects } => objects.len() <= ASKED_MAX,
+            Self::Counting(said) => said.is_sound(),
             Self::Did { .. } | Self::Pull { .. } | Self::Begins | Self::Outdated | Self::Unproven => true,
         }
     }
@@ -173,6 +177,7 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counting::Places;
     use crate::objects::Part;
     use crate::volumes::{Attributes, NAME_LEN_MAX, Phase, Volume};
     use isonomia_units::TargetId;
@@ -209,8 +214,12 @@ mod tests {
         let part = Part { index: u32::MAX, target: TargetId(u16::MAX), size_bytes: u64::MAX };
         let order = Order { objects, what: What::Cut { number: u64::MAX }, parts: vec![part; PARTS_MAX] };
         let asked = Message::AskWanted { objects: vec![objects; ASKED_MAX] };
-        for long in [Message::News { page: long_page(), policy: u64::MAX }, Message::Order(order), asked].map(envelope)
-        {
+        let ask = Ask { token: u64::MAX, number: u64::MAX };
+        let places = Places { objects, places: vec![(u32::MAX, TargetId(u16::MAX))] };
+        let counting = Message::Counting(Said::Ask { ask, files: vec![places; PARTS_MAX] });
+        let counted = Message::Counting(Said::Counted { ask, counted: vec![(objects, u64::MAX); ASKED_MAX] });
+        let news = Message::News { page: long_page(), policy: u64::MAX };
+        for long in [news, Message::Order(order), asked, counting, counted].map(envelope) {
             let bytes = long.encode();
             assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{}", bytes.len());
             assert_eq!(Envelope::decode(&bytes), Ok(long));

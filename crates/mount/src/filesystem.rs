@@ -61,12 +61,12 @@ pub struct MountedFiles {
 pub type Outcome<T> = Result<T, rustix::io::Errno>;
 
 impl MountedFiles {
-    /// Serves through `sessions`.
+    /// Serves through `sessions`, for a kernel that `checks` permissions, too, or does not.
     pub fn new(
         sessions: Arc<Sessions>,
         mappings: Arc<Mappings>,
         poller: Arc<Poller>,
-        needs_proofs: bool,
+        (needs_proofs, checks): (bool, bool),
         options: &Options,
     ) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl MountedFiles {
             nodes: Nodes::default(),
             needs_proofs,
             poller,
-            created: (options.default_permissions && options.attr_timeout.is_zero()).then(Created::default),
+            created: (checks && options.attr_timeout.is_zero()).then(Created::default),
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
         }

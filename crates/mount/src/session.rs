@@ -93,10 +93,10 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
     let root = own.look_up(Ino::ROOT, b"", false).map_err(MountError::Server)?;
     let poller = Poller::new(std::thread::available_parallelism().map_or(1, NonZero::get));
     let mappings = Arc::new(Mappings::new(sessions.clone(), options.timeout));
-    let files =
-        MountedFiles::new(sessions.clone(), mappings.clone(), poller.clone(), root.capability.is_proven(), options);
-    let session =
-        Session::new(files, &place, &config(options, speaks_for_others)).map_err(|error| refusal(&place, error))?;
+    let checks = kernel_checks(options, speaks_for_others);
+    let proofs_and_checks = (root.capability.is_proven(), checks);
+    let files = MountedFiles::new(sessions.clone(), mappings.clone(), poller.clone(), proofs_and_checks, options);
+    let session = Session::new(files, &place, &config(options, checks)).map_err(|error| refusal(&place, error))?;
     let device = session.as_fd().try_clone_to_owned();
     poller.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
     Ok(Mounted { session, sessions, mappings, place })
@@ -114,7 +114,7 @@ fn kernel_checks(options: &Options, speaks_for_others: bool) -> bool {
     is_the_same_user || options.default_permissions || !options.entry_timeout.is_zero()
 }
 
-fn config(options: &Options, speaks_for_others: bool) -> Config {
+fn config(options: &Options, kernel_checks: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.clone().unwrap_or_else(|| options.server.as_slice()[0].to_string())),
@@ -129,7 +129,7 @@ fn config(options: &Options, speaks_for_others: bool) -> Config {
         either(options.suid, MountOption::Suid, MountOption::NoSuid),
         either(options.no_exec, MountOption::NoExec, MountOption::Exec),
     ]);
-    if kernel_checks(options, speaks_for_others) {
+    if kernel_checks {
         config.mount_options.push(MountOption::DefaultPermissions);
     }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };

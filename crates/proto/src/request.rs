@@ -70,7 +70,7 @@ ops! {
     /// [`FileObjects`](crate::object::FileObjects) of a spread file with their codes, and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
     /// Gives back one reference of this session to `ino` as the open file `owner`. With
-    /// [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end of a spread file is cut off soon.
+    /// [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end of a spread file is cut off soon; `len` as in [`Op::TellSize`].
     Release = 4,
     /// Takes one more reference to the inode of a capability as the open file `owner` (after `fork`).
     Adopt = 5,
@@ -179,7 +179,7 @@ ops! {
     /// [`find::END_ONLY`](crate::object::find::END_ONLY) in `valid` the reply is a [`FileEnd`](crate::object::FileEnd): no code is made out.
     FindObjects = 39,
     /// Says of a spread file that it was written to, up to `offset` at most, by objects of which the one with the lowest number of
-    /// a last cut had `ino2`. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileEnd`](crate::object::FileEnd)
+    /// a last cut had `ino2`, and that `len` blocks of 512 bytes were written since it was said last, at most. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileEnd`](crate::object::FileEnd)
     /// afterwards. With [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end is cut off soon.
     TellSize = 40,
     /// Says that an I/O phase of the job begins or ends ([`PhaseCall`](crate::phase::PhaseCall)). `value` of the reply is 1 if the
@@ -305,7 +305,7 @@ pub struct RequestHeader {
     pub mac: u64,
     /// Position in the file; a size, a cookie, or a device number for some operations; the second capability's `mac`.
     pub offset: u64,
-    /// Bytes to read or written; the access asked for, in an [`Op::Open`] and an [`Op::Access`].
+    /// Bytes to read or written; the access asked for, in an [`Op::Open`] and an [`Op::Access`]; blocks, in an [`Op::TellSize`] and an [`Op::Release`].
     pub len: u32,
     /// Access of the capability.
     pub access: u32,
@@ -521,10 +521,10 @@ impl ReplyHeader {
     }
 }
 
-/// The largest [`RequestHeader::len`] of an operation; space for a striped append is only a number.
+/// The largest [`RequestHeader::len`] of an operation; space for a striped append is only a number, as what was written is.
 const fn len_max(op: Op) -> usize {
     match op {
-        Op::ReserveAppend => u32::MAX as usize,
+        Op::ReserveAppend | Op::TellSize | Op::Release => u32::MAX as usize,
         Op::SetXattr | Op::Peer => XATTR_VALUE_LEN_MAX,
         _ => PAYLOAD_LEN_MAX,
     }

@@ -17,6 +17,17 @@ pub enum SpaceChange {
     },
 }
 
+/// What a file system gives out at a time, as nearly all do.
+const PAGE_BYTES: u64 = 4096;
+
+/// Blocks of 512 bytes that are given out for `len` bytes at `offset`, at most.
+pub const fn blocks_touched(offset: u64, len: u64) -> u64 {
+    if len == 0 {
+        return 0;
+    }
+    (offset.saturating_add(len).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES) * (PAGE_BYTES / 512)
+}
+
 /// What is sought from an offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
@@ -62,6 +73,15 @@ impl SpaceChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_given_out_eight_at_a_time() {
+        assert_eq!(
+            [(0, 0), (4095, 1), (4095, 2), (0, 4096), (1, 4096)].map(|(at, len)| blocks_touched(at, len)),
+            [0, 8, 16, 8, 16]
+        );
+        assert_eq!(blocks_touched(u64::MAX, u64::MAX), 8);
+    }
 
     #[test]
     fn every_mode_that_is_served_comes_back_and_no_other_is() {

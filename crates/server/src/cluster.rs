@@ -297,6 +297,10 @@ impl Driver {
                 self.objects.act(effect);
                 None
             }
+            Effect::Counting(act) => {
+                self.objects.count(act);
+                None
+            }
             Effect::FetchView { epoch, from } => {
                 if self.told_epoch < epoch {
                     self.told_epoch = epoch;

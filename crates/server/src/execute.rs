@@ -273,6 +273,9 @@ fn operate(
                 // Before the reference is given back: with the last one the inode may leave the memory.
                 core.lost_writer(at);
             }
+            if header.len > 0 && connection.session.is_writer(at) {
+                store.tell_blocks(at, header.len.into());
+            }
             return Ok(core.release(connection, at, header.owner)?);
         }
         Op::ReleaseMany => {

@@ -4,7 +4,7 @@
 
 mod running;
 
-use isonomia_client::{Change, Error, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
+use isonomia_client::{Change, Client, Error, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
 use isonomia_proto::control::ControlRequest;
 use isonomia_proto::object::{FileObjects, ObjectCapability};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
@@ -18,7 +18,7 @@ use running::striped::{
     STRIPE, asked, capabilities, comes, content, create, object_files, objects, open, pattern, size, striped,
 };
 use running::{ALICE, MALLORY, as_user, can_be_others};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 #[test]
 fn what_a_failed_write_counts_was_written() {
@@ -405,6 +405,38 @@ fn room_is_made_and_holes_are_punched_on_all_servers() {
     expected.resize(7 * STRIPE + 1, 0);
     assert_eq!(content(&client, "v/file"), expected);
     assert!(client.seek_extent(&file, 8 * STRIPE as u64, Extent::Hole).is_err());
+}
+
+#[test]
+fn a_sparse_file_takes_what_its_objects_do() {
+    let cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    striped(&client, "v", "count=2 size=64KiB");
+    let blocks = |client: &Client| client.get_attr(Ino::ROOT, b"v/file", true).unwrap().blocks;
+    let on_hosts = |cluster: &Cluster| -> u64 {
+        object_files(cluster).iter().map(|path| std::fs::metadata(path).unwrap().blocks()).sum()
+    };
+    let file = open(&client, "v/file");
+    client.truncate(&file, 1 << 30).unwrap();
+    assert_eq!(blocks(&client), 1);
+    // What was written counts at once, as far as it was told, and what the servers have made of it a moment later.
+    let data = pattern(3 * STRIPE, 5);
+    for at in [1 << 20, 1 << 29, 1 << 20] {
+        client.write_at(&file, at, &data).unwrap();
+    }
+    let told = blocks(&client);
+    assert!((3 * STRIPE as u64 / 512..=9 * STRIPE as u64 / 512).contains(&told), "{told}");
+    client.change_space(&file, SpaceChange::PunchHole, 1 << 29, 2 * STRIPE as u64).unwrap();
+    client.change_space(&file, SpaceChange::Allocate { keep_size: true }, 1 << 30, 8 * STRIPE as u64).unwrap();
+    client.close(&file, 0).unwrap();
+    let found = on_hosts(&cluster);
+    assert!(found >= 12 * STRIPE as u64 / 512, "{found}");
+    comes(|| blocks(&client) == found);
+    let file = open(&client, "v/file");
+    assert_eq!(file.attr.blocks, found);
+    client.truncate(&file, 0).unwrap();
+    assert_eq!(client.truncate(&file, 1 << 30).unwrap().blocks, 1);
+    client.release(Ino(file.attr.ino), 0).unwrap();
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! | [`ObjectStore::sync_object`] | brings its bytes, and that it exists, to stable storage |
 //! | [`ObjectStore::cut_object`] | cuts what lies behind a size, once for each number |
 //! | [`ObjectStore::remove_detached`] | removes objects, and keeps late writes from bringing them back |
-//! | [`ObjectStore::stat_object`] | its end, the blocks that it takes, the number of its last cut |
+//! | [`ObjectStore::stat_object`], [`ObjectStore::object_blocks`] | its end, the blocks that it takes, the number of its last cut |
 //! | [`ObjectStore::seek_object`], [`ObjectStore::change_object_space`] | `SEEK_DATA`, `SEEK_HOLE`; `fallocate` |
 //! | [`ObjectStore::object_extent`] | a range of it for the engine that brings pages to the device |
 //! | [`ObjectStore::detached_objects`] | all there are, a few at a time, to ask the servers of their files whether they are still wanted |
@@ -305,6 +305,12 @@ impl ObjectStore {
         let (size_bytes, cuts) = (object.content.size(), object.cuts());
         drop(objects);
         Ok(ObjectStat { size_bytes, blocks: self.blocks(&object.content, object.layout())?, cuts })
+    }
+
+    /// What an object takes, in blocks of 512 bytes; 0 of one that does not exist.
+    pub fn object_blocks(&self, place: ObjectPlace) -> Result<u64, StoreError> {
+        let object = self.detached(place)?;
+        self.blocks(&object.content, object.layout())
     }
 
     /// Where the next `what` begins, at `offset` of an object or behind it; [`StoreError::NoDevice`] (ENXIO) if `offset` is at

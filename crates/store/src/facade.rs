@@ -67,6 +67,11 @@ impl Store {
         self.objects.stat_object(place)
     }
 
+    /// [`crate::ObjectStore::object_blocks`].
+    pub fn object_blocks(&self, place: ObjectPlace) -> Result<u64, StoreError> {
+        self.objects.object_blocks(place)
+    }
+
     /// [`crate::ObjectStore::seek_object`].
     pub fn seek_object(&self, place: ObjectPlace, offset: u64, what: space::Extent) -> Result<u64, StoreError> {
         self.objects.seek_object(place, offset, what)

@@ -107,7 +107,7 @@ impl Namespace {
         if record.objects.number != ino || record.spread.is_some_and(|cuts| cuts > 0) || !self.inodes.evict(ino) {
             return Err(StoreError::Busy);
         }
-        record.spread = layout.as_ref().map(|_| 0);
+        (record.spread, record.blocks) = (layout.as_ref().map(|_| 0), 0);
         record.body = Body::Regular(layout.map_or_else(|| self.layouts.of_new_file(), Arc::new));
         let mut edit = self.edit();
         edit.create(ino, record);

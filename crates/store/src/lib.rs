@@ -187,7 +187,7 @@ use premises::Premises;
 use protect::{Protection, Unsettled};
 use removal::Removal;
 use siphasher::sip::SipHasher13;
-use spread::Cuts;
+use spread::{Cuts, Uncounted};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -238,6 +238,8 @@ pub struct Namespace {
     /// The cuts among those that the last start began, to the sizes that the files had.
     cut_at_start: Cuts,
     loose: Mutex<HashSet<u64>>,
+    /// Spread files of which the blocks are to be counted.
+    uncounted: Uncounted,
     /// Spread files are loose when they are loaded.
     has_loose: AtomicBool,
     /// That of the objects, where the metadata grow as well.

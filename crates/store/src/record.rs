@@ -10,11 +10,11 @@
 //! | 24 | 8 | device number |
 //! | 32 | 24 | seconds of atime, mtime, ctime |
 //! | 56 | 12 | nanoseconds of atime, mtime, ctime |
-//! | 68 | 4 | flags: 1 = object files may exist, 2 = it has extended attributes, 4 = blocks of objects have checksums, 8 = a spread file ([`crate::spread`]) |
+//! | 68 | 4 | flags: 1 = object files may exist, 2 = it has extended attributes, 4 = blocks of objects have checksums, 8 = a spread file ([`crate::spread`]), 16 = the blocks of a spread file were counted |
 //! | 72 | 4 | generation of the inode |
 //! | 76 | 4 | generation of the objects of a regular file |
 //! | 80 | 8 | number of the objects of a regular file |
-//! | 88 | 8 | blocks of 512 bytes that the objects of a regular file take, or all ones if that is not known |
+//! | 88 | 8 | blocks of 512 bytes that the objects of a regular file take, or all ones if that is not known; of a spread file that was not counted nothing is meant by it |
 //! | 96 | … | regular file: layout ([`Layout::encode`]), then, if object files may exist, a bit for each that was created, and of a spread file the number of its last cut (8); directory: parent inode (8), own name; symbolic link: text |
 //!
 //! Integers are little-endian.
@@ -30,6 +30,8 @@ const FLAG_OBJECTS: u32 = 1;
 const FLAG_XATTRS: u32 = 2;
 const FLAG_SUMS: u32 = 4;
 const FLAG_SPREAD: u32 = 8;
+/// Records of spread files had other blocks before there was this flag.
+const FLAG_COUNTED: u32 = 16;
 /// Where the number of targets stands in a layout, and what each adds to its length.
 const LAYOUT_COUNT: std::ops::Range<usize> = 8..10;
 const LAYOUT_TARGET_LEN: usize = 2;
@@ -166,7 +168,8 @@ impl Record {
         let flags = flag(self.has_objects, FLAG_OBJECTS)
             | flag(self.has_xattrs, FLAG_XATTRS)
             | flag(self.has_sums, FLAG_SUMS)
-            | flag(self.spread.is_some(), FLAG_SPREAD);
+            | flag(self.spread.is_some(), FLAG_SPREAD)
+            | flag(self.spread.is_some() && self.blocks != BLOCKS_UNKNOWN, FLAG_COUNTED);
         for field in [flags, self.generation, self.objects.generation] {
             out.extend_from_slice(&field.to_le_bytes());
         }
@@ -201,6 +204,7 @@ impl Record {
         let mode = u32_at(0);
         let has_objects = u32_at(68) & FLAG_OBJECTS != 0;
         let is_spread = u32_at(68) & FLAG_SPREAD != 0;
+        let is_counted = !is_spread || u32_at(68) & FLAG_COUNTED != 0;
         let (mut created, mut spread) = (&[][..], None);
         let body = match FileKind::from_mode(mode)? {
             FileKind::Regular => {
@@ -232,7 +236,7 @@ impl Record {
             ctime: time(2)?,
             generation: u32_at(72),
             objects: ObjectsId { number: u64_at(80), generation: u32_at(76) },
-            blocks: u64_at(88),
+            blocks: if is_counted { u64_at(88) } else { BLOCKS_UNKNOWN },
             has_objects,
             created: created.into(),
             has_sums: u32_at(68) & FLAG_SUMS != 0,
@@ -298,6 +302,17 @@ mod tests {
                 }
             },
         )
+    }
+
+    #[test]
+    fn what_older_records_of_spread_files_say_of_blocks_is_not_believed() {
+        let layout = Layout { stripe_bytes: 4096, targets: vec![TargetId(3)], grows: false };
+        let body = Body::Regular(Arc::new(layout));
+        let record = Record::new((7, 1), (FileKind::Regular, 0o644), (0, 0), body, Timestamp::default());
+        let mut bytes = Record { spread: Some(2), blocks: 8, ..record }.encode();
+        assert_eq!(Record::decode(&bytes).unwrap().blocks, 8);
+        bytes[68] &= !(FLAG_COUNTED as u8);
+        assert_eq!(Record::decode(&bytes).unwrap().blocks, BLOCKS_UNKNOWN);
     }
 
     proptest! {

@@ -53,7 +53,7 @@ use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::recovery::leftovers::Left;
 use crate::removal::Removal;
 use crate::shortened;
-use crate::spread::Cuts;
+use crate::spread::{Cuts, Uncounted};
 use crate::witness::Witness;
 use crate::{Namespace, Numbers, ObjectStore, OpenError, Store, StoreConfig, StoreError, directories, durable};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
@@ -146,6 +146,7 @@ impl Store {
             cuts: Mutex::new(cuts.into_iter().collect()),
             cut_at_start: recovered.cuts,
             loose: Mutex::default(),
+            uncounted: Uncounted::default(),
             has_loose: AtomicBool::new(db.has_loose().map_err(fail)?),
             emergency_space: space,
             unsettled: objects.protection.unsettled.clone(),
@@ -250,7 +251,7 @@ fn recover_dirty(
                 record.size = record.size.max(*size);
             }
             // Objects may have more than that, wherever they are.
-            record.spread = Some(cuts + 1);
+            (record.spread, record.blocks) = (Some(cuts + 1), BLOCKS_UNKNOWN);
             change.put_cut(*ino, cuts + 1);
             begun.insert(*ino, cuts + 1);
             change.put_record(*ino, &record);

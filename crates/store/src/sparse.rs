@@ -3,7 +3,7 @@
 //! The host's file systems know, for objects are as sparse as what was written to them. What a host does not tell is taken
 //! to be data, as POSIX allows; what a host cannot do with the space of an object is refused.
 //!
-//! Of a spread file its servers know; here it is taken to have no holes.
+//! Of a spread file its servers know, and are asked once it rests ([`crate::spread`]).
 //!
 //! Asking the host at every `stat` would cost a call on each target. So an inode in memory remembers what was told
 //! ([`space::Space`]) until the file is written to again, and the record has what was true when it was flushed last.
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// Stripes that are looked at in search of the end of data; what lies beyond is taken to be data.
 const STRIPES_LOOKED_AT_MAX: usize = 1 << 16;
 /// Bytes of the blocks that `st_blocks` counts.
-const BLOCK_BYTES: u64 = 512;
+pub(crate) const BLOCK_BYTES: u64 = 512;
 
 impl Store {
     /// The attributes of an inode, with the space that it takes.
@@ -37,8 +37,7 @@ impl Store {
     pub(crate) fn attr(&self, inode: &Inode) -> Result<Attr, StoreError> {
         let mut attr = inode.attr();
         if inode.has(SPREAD) {
-            // Programs take a file without blocks for one hole.
-            attr.blocks = attr.size_bytes.div_ceil(BLOCK_BYTES);
+            attr.blocks = self.blocks_told(inode, attr.size_bytes);
         } else if let Some(layout) = &inode.layout {
             attr.blocks = self.objects.blocks(inode, layout)?;
         }
@@ -47,7 +46,7 @@ impl Store {
 
     /// Counts the blocks of a file that is about to be flushed. Where that fails they stay unknown.
     pub(crate) fn remember_blocks(&self, inode: &Inode, layout: &Layout, objects: &Objects) {
-        if inode.space.blocks().is_none() {
+        if inode.space.blocks().is_none() && !inode.has(SPREAD) {
             let _ = self.objects.count_now(inode, layout, objects);
         }
     }

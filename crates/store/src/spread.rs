@@ -14,6 +14,7 @@
 //! | [`Store::note_writer`] | before somebody is given a capability to write the objects |
 //! | [`Store::note_loose`], [`Store::cut_loose`] | when a writer is gone who may not have told all |
 //! | [`Store::begin_cut`], [`Store::finish_cut`], [`Store::cuts_to_redo`] | to make a file shorter |
+//! | [`Store::files_to_count`], [`Store::keep_blocks`] | to have counted what its objects take: the head of `spread::uncounted` |
 //! | [`Store::objects_to_remove`], [`Store::objects_removed`] | to have objects of removed files removed, until every server has said so |
 //! | [`Store::fsync_attributes`] | for `fsync`, once the objects were synced |
 //!
@@ -63,15 +64,21 @@
 //! The batch that takes the last name away puts the objects into the table `spread_orphans`. They are handed out when no
 //! session has the file open any more, after that batch is on stable storage, and stay until [`Store::objects_removed`].
 
+mod uncounted;
+
+pub(crate) use uncounted::Uncounted;
+
 use crate::content::Objects;
 use crate::data::check_end;
 use crate::database::DirtyRecord;
 use crate::edit::ReclaimList;
 use crate::inode::{CUTTING, DIRTY, Inode, LOOSE, SET_ID, SPREAD, UNLINKED};
 use crate::object::{ObjectPlace, ObjectsId, object_size};
+use crate::record::BLOCKS_UNKNOWN;
 use crate::resize::{check_alive, note_write};
 use crate::{Caller, FILE_SIZE_MAX, Namespace, OpenHow, Opened, Store, StoreError};
 use isonomia_proto::fs::{Layout, Timestamp};
+use isonomia_proto::space::blocks_touched;
 use isonomia_units::Ino;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -165,10 +172,18 @@ impl Store {
         self.open_with(caller, at, path, how, Some(layout), now)
     }
 
-    /// Takes the word of a writer that the file reaches to `at_least` and was written to `now`; tells its size. `cuts` is the
+    /// Takes the word of a writer that the file reaches to `at_least` and that `blocks` of 512 bytes were written to it `now`, at
+    /// most, or [`u64::MAX`] if he does not know; tells its size. `cuts` is the
     /// number of the last cut that the objects had when they were written. [`StoreError::CutMeanwhile`] if that is an older
     /// cut than the file's, or if the file is being cut and would have to grow.
-    pub fn tell_size(&self, ino: Ino, at_least: u64, cuts: u64, now: Timestamp) -> Result<u64, StoreError> {
+    pub fn tell_size(
+        &self,
+        ino: Ino,
+        at_least: u64,
+        cuts: u64,
+        blocks: u64,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
         if at_least > FILE_SIZE_MAX {
             return Err(StoreError::FileTooLarge);
         }
@@ -177,23 +192,29 @@ impl Store {
         {
             let _data = inode.share_data();
             if at_least <= inode.size() {
-                return self.note_told(&inode, at_least, cuts, now);
+                return self.note_told(&inode, at_least, (cuts, blocks), now);
             }
         }
         // Those who make it grow come one after the other, as what they put into the database must.
         let _data = inode.own_data();
-        self.note_told(&inode, at_least, cuts, now)
+        self.note_told(&inode, at_least, (cuts, blocks), now)
     }
 
     /// Moves the end by `len` bytes; where it was. The caller owns the data of the inode, which is spread.
     pub(crate) fn reserve_told(&self, inode: &Arc<Inode>, len: u64, now: Timestamp) -> Result<Reserved, StoreError> {
         let (offset, cuts) = (inode.size(), inode.cuts());
         let end = check_end(offset, len)?;
-        self.note_told(inode, end, cuts, now)?;
+        self.note_told(inode, end, (cuts, blocks_touched(offset, len)), now)?;
         Ok(Reserved { offset, cuts })
     }
 
-    fn note_told(&self, inode: &Arc<Inode>, at_least: u64, cuts: u64, now: Timestamp) -> Result<u64, StoreError> {
+    fn note_told(
+        &self,
+        inode: &Arc<Inode>,
+        at_least: u64,
+        (cuts, blocks): (u64, u64),
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
         let grows = at_least > inode.size();
         if cuts < inode.cuts() {
             return Err(StoreError::CutMeanwhile);
@@ -202,6 +223,7 @@ impl Store {
             self.namespace.check_may_grow(inode)?;
         }
         self.before_write(inode, now)?;
+        self.namespace.uncounted.change(inode, blocks);
         if grows {
             let _namespace = self.namespace.share();
             check_alive(inode)?;
@@ -295,6 +317,7 @@ impl Store {
         change.commit()?;
         self.namespace.cuts().remove(&ino.0);
         inode.clear(CUTTING);
+        self.namespace.uncounted.change(&inode, 0);
         Ok(None)
     }
 
@@ -425,10 +448,10 @@ impl Namespace {
     ) -> Result<(), StoreError> {
         let _namespace = self.own();
         check_alive(inode)?;
-        let before = inode.cuts();
+        let (before, size_before) = (inode.cuts(), inode.size());
         let mut edit = self.edit();
         let record = edit.record(inode);
-        (record.size, record.spread) = (size_bytes, Some(number));
+        (record.size, record.spread, record.blocks) = (size_bytes, Some(number), BLOCKS_UNKNOWN);
         if let Some(now) = now {
             note_write(record, now);
         }
@@ -440,7 +463,8 @@ impl Namespace {
             }
         }
         let ReclaimList(_) = edit.commit()?;
-        inode.note_cut(before, number, size_bytes < inode.size());
+        self.uncounted.cut(inode, (size_before, size_bytes));
+        inode.note_cut(before, number, size_bytes < size_before);
         inode.resize(objects, size_bytes);
         self.cuts().insert(inode.ino, number);
         self.loose().remove(&inode.ino);

@@ -6,7 +6,7 @@ use isonomia_units::Nanos;
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Looks at what another thread is copying, before it is done without.
 const LOOKS: u32 = 1_000;
@@ -27,6 +27,8 @@ pub struct Stripes {
     targets_per_server: u16,
     /// Objects may have bytes behind the end of which the server of the volume is still to be told.
     pub(super) owes_cut: AtomicBool,
+    /// Blocks of 512 bytes that were written, at most, and of which that server is still to be told.
+    untold_blocks: AtomicU64,
     /// A thread copies what is known. A forked child may find that so for ever, and asks the server each time.
     is_busy: AtomicBool,
     known: UnsafeCell<ManuallyDrop<Option<Known>>>,
@@ -62,8 +64,8 @@ impl Known {
 impl Stripes {
     /// Of a file of which nothing else is known than how many numbers each server has for its targets.
     pub fn new(targets_per_server: u16) -> Self {
-        let (owes_cut, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { targets_per_server, owes_cut, is_busy, known: UnsafeCell::new(ManuallyDrop::new(None)) }
+        let (owes_cut, is_busy, untold_blocks) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+        Self { targets_per_server, owes_cut, untold_blocks, is_busy, known: UnsafeCell::new(ManuallyDrop::new(None)) }
     }
 
     /// Of a file that was opened.
@@ -76,6 +78,22 @@ impl Stripes {
     /// Whether objects may have bytes behind the end of which the server of the volume is still to be told.
     pub fn owes_cut(&self) -> bool {
         self.owes_cut.load(Ordering::Relaxed)
+    }
+
+    /// Whether something was written that the server of the volume is still to be told of, for what the file takes.
+    pub fn owes_blocks(&self) -> bool {
+        self.untold_blocks.load(Ordering::Relaxed) > 0
+    }
+
+    /// Keeps for the next word to the server of the volume that so many blocks of 512 bytes were written, at most.
+    pub(super) fn keep_untold(&self, blocks: u64) {
+        self.untold_blocks.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    /// What was kept, and `blocks` more, as a request has it.
+    pub(crate) fn take_untold(&self, blocks: u64) -> u32 {
+        let all = self.untold_blocks.swap(0, Ordering::Relaxed).saturating_add(blocks);
+        u32::try_from(all).unwrap_or(u32::MAX)
     }
 
     /// How many numbers each server has for its targets.
@@ -114,7 +132,9 @@ impl Stripes {
                 if known.objects.capability.holder == new.objects.capability.holder && known.end() > new.end() {
                     new.objects.end = known.objects.end;
                 }
-                new.told_at = new.told_at.max(known.told_at);
+                if known.objects.end.cuts >= new.objects.end.cuts {
+                    new.told_at = new.told_at.max(known.told_at);
+                }
             }
             known.replace(new)
         };
@@ -127,10 +147,11 @@ impl Stripes {
     pub(super) fn learn_end(&self, end: FileEnd, told_at: Nanos) {
         let newer = |known: &mut Option<Known>| {
             if let Some(known) = known {
+                // What was told before a cut says nothing of what is written after it.
+                known.told_at = if known.objects.end.cuts < end.cuts { told_at } else { known.told_at.max(told_at) };
                 if known.end() < (end.cuts, end.size_bytes) {
                     known.objects.end = end;
                 }
-                known.told_at = known.told_at.max(told_at);
             }
         };
         let _ = self.with(newer);

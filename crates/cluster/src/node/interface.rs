@@ -1,5 +1,6 @@
 //! What goes into a node and what comes out of it.
 
+use crate::counting::{Act, Report};
 use crate::lineage::Instance;
 use crate::load::Load;
 use crate::objects::{Intent, ObjectsId, Order, What};
@@ -117,6 +118,8 @@ pub enum Input {
         /// The objects.
         objects: Vec<ObjectsId>,
     },
+    /// What files take.
+    Counting(Report),
     /// This server is as full and as busy as this. Without it the server gets no new volumes that could be elsewhere.
     Load(Load),
     /// There is a newer cluster file. One that [`super::Node::accepts`] does not allow is ignored.
@@ -182,6 +185,8 @@ pub enum Effect {
         /// The objects.
         objects: Vec<ObjectsId>,
     },
+    /// What files take.
+    Counting(Act),
     /// This is the policy from now on.
     FollowPolicy(Policy),
     /// There is a cluster file of this epoch, and `from` has it: get it. Repeated until it is there.

@@ -10,6 +10,7 @@ use super::inspection::{Inspector, id_of};
 use super::membership::{Done, Event};
 use crate::clock;
 use crate::core::Core;
+use isonomia_cluster::counting::{self, Act, Places, Report, Wanted};
 use isonomia_cluster::node::{Effect, Input};
 use isonomia_cluster::objects::{Intent, ObjectsId, Order, PARTS_MAX, Part, What};
 use isonomia_cluster::request::RequestId;
@@ -54,6 +55,8 @@ pub(super) enum Task {
     Remove { objects: Vec<ObjectsId> },
     /// Begin to cut files that have lost writers.
     CutLoose,
+    /// Count what files take, or keep what was counted.
+    Counting(Act),
 }
 
 /// What the driver has of it.
@@ -106,6 +109,12 @@ impl Objects {
         };
         // The node says again what there is no room for.
         let _ = self.tasks.try_send(task);
+    }
+
+    /// Counts what files take.
+    pub(super) fn count(&self, act: Act) {
+        // What there is no room for is asked for again.
+        let _ = self.tasks.try_send(Task::Counting(act));
     }
 
     /// Has files cut that have lost writers.
@@ -195,6 +204,7 @@ impl Worker {
                 self.is_loose = true;
                 Vec::new()
             }
+            Task::Counting(act) => self.count(act).into_iter().collect(),
         }
     }
 
@@ -289,10 +299,57 @@ impl Worker {
         let what = What::Remove { until_secs: valid_until_secs() };
         done.extend(gone.iter().map(|objects| intended(self.intent(objects, what, |_| 0))));
         self.removed = (gone.len() == REMOVED_AT_ONCE_MAX).then(|| gone.last().cloned()).flatten();
+        done.extend(self.look_for_uncounted());
         if self.asked.is_some() || clock::now() >= self.pass_at {
             done.extend(self.ask()?);
         }
         Ok(())
+    }
+
+    /// Has files counted that rest.
+    fn look_for_uncounted(&self) -> Option<Done> {
+        let (round, files) = self.core.store.files_to_count(counting::FILES_MAX);
+        let wanted = files.iter().map(|objects| {
+            let id = ObjectsId { number: objects.number, generation: objects.generation };
+            let mut places: BTreeMap<ServerId, Vec<(u32, TargetId)>> = BTreeMap::new();
+            for (index, target) in objects.layout.targets.iter().enumerate() {
+                let Some(server) = server_of(*target, self.targets_per_server) else { continue };
+                places.entry(server).or_default().push((index as u32, *target));
+            }
+            Wanted { objects: id, places }
+        });
+        let files: Vec<Wanted> = wanted.collect();
+        (!files.is_empty()).then_some(Done::Heard(Input::Counting(Report::Want { round, files })))
+    }
+
+    /// Counts what is here of files, or keeps what was counted.
+    fn count(&self, act: Act) -> Option<Done> {
+        let store = &self.core.store;
+        match act {
+            Act::Count { asker, ask, files } => {
+                let blocks_of = |places: &Places| {
+                    let Places { objects: ObjectsId { number, generation }, places } = places;
+                    places.iter().try_fold(0, |blocks, (index, target)| {
+                        let object = ObjectId { number: *number, generation: *generation, index: *index };
+                        let found = store.object_blocks(ObjectPlace { object, target: *target })?;
+                        Ok::<u64, StoreError>(blocks + found)
+                    })
+                };
+                // What cannot be counted is asked for again, unless it is gone.
+                let counted =
+                    files.iter().filter_map(|places| Some((places.objects, blocks_of(places).ok()?))).collect();
+                Some(Done::Heard(Input::Counting(Report::Counted { asker, ask, counted })))
+            }
+            Act::Keep { round, counted } => {
+                let counted: Vec<_> =
+                    counted.iter().map(|(id, blocks)| ((id.number, id.generation), *blocks)).collect();
+                let _passage = store.passage();
+                if let Err(error) = store.keep_blocks(round, &counted) {
+                    tracing::warn!(%error, "what files take cannot be noted");
+                }
+                None
+            }
+        }
     }
 
     /// Goes on with the pass over this server's objects.

@@ -118,7 +118,7 @@ pub(super) fn tell_size(
 ) -> Result<(), Refusal> {
     proof::check_access(core, connection, header, access::WRITE)?;
     let (ino, cuts) = (Ino(header.ino), header.ino2);
-    let taken = match core.store.tell_size(ino, header.offset, cuts, clock::wall()) {
+    let taken = match core.store.tell_size(ino, header.offset, cuts, header.len.into(), clock::wall()) {
         Err(StoreError::CutMeanwhile) => false,
         taken => taken.map(|_| true)?,
     };

@@ -137,19 +137,19 @@ fn what_was_removed_stays_so_and_a_late_write_does_not_bring_it_back() {
 fn a_size_that_was_synced_is_there_and_objects_are_cut_to_it() {
     let mut machine = Machine::new(1);
     let ino = machine.spread("file");
-    machine.store().tell_size(ino, 10_000, 0, at(2)).unwrap();
+    machine.store().tell_size(ino, 10_000, 0, u64::MAX, at(2)).unwrap();
     machine.store().fsync_attributes(ino, true).unwrap();
-    machine.store().tell_size(ino, 90_000, 0, at(3)).unwrap();
+    machine.store().tell_size(ino, 90_000, 0, u64::MAX, at(3)).unwrap();
     machine.cut_power();
     assert_eq!(machine.size(ino), 10_000, "the rest was in nobody's journal");
     // What its writers did before nobody knows.
-    assert!(matches!(machine.store().tell_size(ino, 20_000, 0, at(4)), Err(StoreError::CutMeanwhile)));
+    assert!(matches!(machine.store().tell_size(ino, 20_000, 0, u64::MAX, at(4)), Err(StoreError::CutMeanwhile)));
     let [cut] = &machine.store().cut_loose(9).unwrap()[..] else { panic!("one file is to grow") };
     assert_eq!((cut.number, cut.size_bytes), (1, 10_000));
     machine.store().finish_cut(ino, 1, 1, at(4)).unwrap();
-    machine.store().tell_size(ino, 20_000, 1, at(4)).unwrap();
+    machine.store().tell_size(ino, 20_000, 1, u64::MAX, at(4)).unwrap();
     machine.store().sync().unwrap();
-    machine.store().tell_size(ino, 90_000, 1, at(5)).unwrap();
+    machine.store().tell_size(ino, 90_000, 1, u64::MAX, at(5)).unwrap();
     machine.cut_power();
     let [cut] = &machine.store().cuts_to_redo().unwrap()[..] else { panic!("one file was being written") };
     assert_eq!((cut.number, cut.size_bytes, machine.size(ino)), (2, 20_000, 20_000));
@@ -159,7 +159,7 @@ fn a_size_that_was_synced_is_there_and_objects_are_cut_to_it() {
 fn a_cut_that_was_begun_is_on_stable_storage() {
     let mut machine = Machine::new(1);
     let ino = machine.spread("file");
-    machine.store().tell_size(ino, 10_000, 0, at(2)).unwrap();
+    machine.store().tell_size(ino, 10_000, 0, u64::MAX, at(2)).unwrap();
     let cut = machine.store().begin_cut(ino, 100, at(3)).unwrap();
     for _ in 0..2 {
         machine.cut_power();
@@ -167,12 +167,15 @@ fn a_cut_that_was_begun_is_on_stable_storage() {
     }
     machine.store().finish_cut(ino, cut.number, cut.number, at(4)).unwrap();
     // Objects that had done it before the power went may have been written to since.
-    assert!(matches!(machine.store().tell_size(ino, 50_000, cut.number, at(5)), Err(StoreError::CutMeanwhile)));
+    assert!(matches!(
+        machine.store().tell_size(ino, 50_000, cut.number, u64::MAX, at(5)),
+        Err(StoreError::CutMeanwhile)
+    ));
     let [cut] = &machine.store().cut_loose(9).unwrap()[..] else { panic!("one file is to grow") };
     assert_eq!((cut.number, cut.size_bytes), (2, 100));
     machine.store().finish_cut(ino, cut.number, cut.number, at(5)).unwrap();
     // Grown again, and synced: nothing cuts that off.
-    machine.store().tell_size(ino, 50_000, cut.number, at(5)).unwrap();
+    machine.store().tell_size(ino, 50_000, cut.number, u64::MAX, at(5)).unwrap();
     machine.store().fsync_attributes(ino, false).unwrap();
     machine.cut_power();
     assert_eq!((machine.size(ino), machine.store().cuts_to_redo().unwrap()), (50_000, vec![]));

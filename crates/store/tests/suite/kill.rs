@@ -62,7 +62,7 @@ fn victim() {
             _ => {}
         }
         let spread = store.open_spread(&ROOT, Ino::ROOT, format!("spread{i}").as_bytes(), &how(), layout(), at(6));
-        store.tell_size(spread.unwrap().ino, size_of(i) as u64, 0, at(7)).unwrap();
+        store.tell_size(spread.unwrap().ino, size_of(i) as u64, 0, u64::MAX, at(7)).unwrap();
         if i >= 3 && i % 5 == 0 {
             store.unlink(&ROOT, Ino::ROOT, format!("done{}", i - 3).as_bytes(), at(6)).unwrap();
         }

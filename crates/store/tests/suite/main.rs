@@ -17,5 +17,6 @@ mod shortened;
 mod space;
 mod sparse;
 mod spread;
+mod spread_blocks;
 mod starts;
 mod xattrs;

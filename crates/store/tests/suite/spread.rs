@@ -47,8 +47,8 @@ fn a_spread_file_has_a_size_and_no_bytes() {
     assert!(matches!(store.append(ino, b"x", at(2)), Err(StoreError::Spread)));
     assert!(matches!(store.fsync(ino, false), Err(StoreError::Spread)));
     assert!(matches!(store.fsync_target(ino, Some(THERE)), Err(StoreError::Spread)));
-    assert_eq!(store.tell_size(ino, 10_000, 0, at(5)).unwrap(), 10_000);
-    assert_eq!(store.tell_size(ino, 9_000, 0, at(6)).unwrap(), 10_000);
+    assert_eq!(store.tell_size(ino, 10_000, 0, u64::MAX, at(5)).unwrap(), 10_000);
+    assert_eq!(store.tell_size(ino, 9_000, 0, u64::MAX, at(6)).unwrap(), 10_000);
     let attr = store.get_attr(&ROOT, ino, b"", true).unwrap();
     assert_eq!((attr.size_bytes, attr.blocks, attr.mtime), (10_000, 20, at(6)));
     assert_eq!(attr.mode & 0o7777, 0o644, "who writes clears the set-id bits");
@@ -62,7 +62,7 @@ fn a_spread_file_has_a_size_and_no_bytes() {
     let own = open(&store, "own").ino;
     assert!(matches!(store.spread_of(own), Err(StoreError::Invalid)));
     assert!(!store.is_wanted(own.0, opened.capability.generation).unwrap());
-    assert!(matches!(store.tell_size(own, 5, 0, at(7)), Err(StoreError::Invalid)));
+    assert!(matches!(store.tell_size(own, 5, 0, u64::MAX, at(7)), Err(StoreError::Invalid)));
     for (stripe_bytes, count) in [(0, 1), (5000, 1), (STRIPE, 0), (STRIPE, 1025)] {
         let layout = Arc::new(Layout { stripe_bytes, targets: vec![THERE; count], grows: false });
         let refused = store.open_spread(&ROOT, Ino::ROOT, b"bad", &how(), layout, at(1));
@@ -81,12 +81,12 @@ fn a_size_that_was_told_survives_a_kill_and_objects_are_cut_to_it() {
     let config = config(dir.path(), 2);
     let mut store = Store::open(&config).unwrap();
     let (told, flushed, cut) = (create(&store, "told"), create(&store, "flushed"), create(&store, "cut"));
-    store.tell_size(flushed, 5_000, 0, at(5)).unwrap();
+    store.tell_size(flushed, 5_000, 0, u64::MAX, at(5)).unwrap();
     store.flush_dirty().unwrap();
     for end in [70_000, 60_000, 80_000] {
-        store.tell_size(told, end, 0, at(6)).unwrap();
+        store.tell_size(told, end, 0, u64::MAX, at(6)).unwrap();
     }
-    store.tell_size(cut, 80_000, 0, at(6)).unwrap();
+    store.tell_size(cut, 80_000, 0, u64::MAX, at(6)).unwrap();
     let begun = store.begin_cut(cut, 10_000, at(7)).unwrap();
     assert_eq!((begun.number, begun.size_bytes), (1, 10_000));
     assert_eq!(store.was_shortened_after(cut, 0).unwrap(), Some(true));
@@ -101,19 +101,19 @@ fn a_size_that_was_told_survives_a_kill_and_objects_are_cut_to_it() {
         // The start that began a cut knows what that was, and a later one does not.
         assert_eq!(store.was_shortened_after(told, 0).unwrap(), (start == 0).then_some(false));
         // What was written before it is to be written again, and nothing grows meanwhile.
-        assert!(matches!(store.tell_size(told, 5, 0, at(8)), Err(StoreError::CutMeanwhile)));
-        assert!(matches!(store.tell_size(told, 90_000, 1, at(8)), Err(StoreError::CutMeanwhile)));
+        assert!(matches!(store.tell_size(told, 5, 0, u64::MAX, at(8)), Err(StoreError::CutMeanwhile)));
+        assert!(matches!(store.tell_size(told, 90_000, 1, u64::MAX, at(8)), Err(StoreError::CutMeanwhile)));
         assert!(matches!(store.set_size(told, 90_000, at(8)), Err(StoreError::CutMeanwhile)));
         assert_eq!(store.get_attr(&ROOT, told, b"", true).unwrap().size_bytes, 80_000);
     }
     let redo = store.cuts_to_redo().unwrap();
     redo.iter().for_each(|cut| finish(&store, cut));
     // It had been begun before the last stop: an object that had done it may have been written to since.
-    assert!(matches!(store.tell_size(told, 90_000, 1, at(8)), Err(StoreError::CutMeanwhile)));
+    assert!(matches!(store.tell_size(told, 90_000, 1, u64::MAX, at(8)), Err(StoreError::CutMeanwhile)));
     let cuts = store.cut_loose(9).unwrap();
     assert_eq!((cuts.len(), cuts[0].ino, cuts[0].number, cuts[0].size_bytes), (1, told, 2, 80_000));
     finish(&store, &cuts[0]);
-    assert_eq!(store.tell_size(told, 90_000, 2, at(8)).unwrap(), 90_000);
+    assert_eq!(store.tell_size(told, 90_000, 2, u64::MAX, at(8)).unwrap(), 90_000);
     store.close().unwrap();
     drop(store);
     assert_eq!(Store::open(&config).unwrap().cuts_to_redo().unwrap(), []);
@@ -124,7 +124,7 @@ fn a_cut_is_begun_by_who_may_and_repeated_as_often_as_need_be() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();
     let ino = create(&store, "file");
-    store.tell_size(ino, 5 * STRIPE + 77, 0, at(2)).unwrap();
+    store.tell_size(ino, 5 * STRIPE + 77, 0, u64::MAX, at(2)).unwrap();
     // Programs' ways to cut: after the checks, and before anything was done.
     let truncate = OpenHow { truncate: true, create: false, ..how() };
     let refused = store.open_file(&ROOT, Ino::ROOT, b"file", &truncate, at(3)).unwrap_err();
@@ -152,7 +152,7 @@ fn a_cut_is_begun_by_who_may_and_repeated_as_often_as_need_be() {
     finish(&store, &less);
     assert_eq!((size(&store, ino), store.cuts_to_redo().unwrap()), (7, vec![]));
     store.set_attr(&ROOT, Ino::ROOT, b"file", true, &change, at(5)).unwrap();
-    store.tell_size(ino, 100, 3, at(6)).unwrap();
+    store.tell_size(ino, 100, 3, u64::MAX, at(6)).unwrap();
     // To the size that it has: a writer did not live to tell.
     let same = store.begin_cut(ino, 100, at(7)).unwrap();
     assert_eq!((same.number, same.size_bytes), (4, 100));
@@ -196,14 +196,14 @@ fn a_file_that_lost_a_writer_grows_only_after_a_cut() {
     let mut store = Store::open(&config).unwrap();
     let (ino, set_id) = (create(&store, "file"), create(&store, "set-id"));
     let refused = |outcome| assert!(matches!(outcome, Err(StoreError::CutMeanwhile)));
-    let grow = |store: &Store, cuts| store.tell_size(ino, 90_000, cuts, at(3)).map(drop);
-    store.tell_size(ino, 70_000, 0, at(2)).unwrap();
+    let grow = |store: &Store, cuts| store.tell_size(ino, 90_000, cuts, u64::MAX, at(3)).map(drop);
+    store.tell_size(ino, 70_000, 0, u64::MAX, at(2)).unwrap();
     store.note_writer(ino, at(2)).unwrap();
     assert_eq!(store.cut_loose(9).unwrap(), []);
     store.note_loose(ino).unwrap();
     refused(grow(&store, 0));
     refused(store.set_size(ino, 90_000, at(3)).map(drop));
-    assert_eq!(store.tell_size(ino, 70_000, 0, at(3)).unwrap(), 70_000, "what does not grow may be told");
+    assert_eq!(store.tell_size(ino, 70_000, 0, u64::MAX, at(3)).unwrap(), 70_000, "what does not grow may be told");
     let cuts = store.cut_loose(9).unwrap();
     assert_eq!((cuts[0].ino, cuts[0].number, cuts[0].size_bytes, cuts.len()), (ino, 1, 70_000, 1));
     refused(grow(&store, 1));
@@ -248,9 +248,9 @@ fn objects_of_removed_files_are_told_until_they_are_gone() {
     let [one, held, other] = ["one", "held", "other"].map(|name| create(&store, name));
     let nameless = store.open_spread(&ROOT, Ino::ROOT, b"", &unnamed, layout(), at(1)).unwrap().ino;
     let named = store.open_spread(&ROOT, Ino::ROOT, b"", &unnamed, layout(), at(1)).unwrap().ino;
-    store.tell_size(named, 70_000, 0, at(2)).unwrap();
+    store.tell_size(named, 70_000, 0, u64::MAX, at(2)).unwrap();
     store.link(&ROOT, named, b"", false, Ino::ROOT, b"named", at(2)).unwrap();
-    store.tell_size(one, 5, 0, at(2)).unwrap();
+    store.tell_size(one, 5, 0, u64::MAX, at(2)).unwrap();
     store.begin_cut(one, 0, at(2)).unwrap();
     for (ino, name) in [(one, "one"), (other, "other")] {
         store.release(ino).unwrap();
@@ -269,7 +269,7 @@ fn objects_of_removed_files_are_told_until_they_are_gone() {
     assert!(!store.is_wanted(one.0, first[0].generation).unwrap());
     assert_eq!(store.cuts_to_redo().unwrap(), [], "there is nothing to be cut any more");
     // A file that is open without a name is cut like any other.
-    store.tell_size(held, 100, 0, at(4)).unwrap();
+    store.tell_size(held, 100, 0, u64::MAX, at(4)).unwrap();
     let cut = store.begin_cut(held, 50, at(4)).unwrap();
     assert_eq!(store.cuts_to_redo().unwrap(), std::slice::from_ref(&cut));
     finish(&store, &cut);
@@ -531,7 +531,7 @@ impl Cluster {
         // What it is sure to leave: a cut beside it may have come after it.
         let mut kept = end.min(limit);
         if end > known_size || (lowest, highest) != (known_cuts, known_cuts) {
-            match self.volume().tell_size(self.ino, end, lowest, at(self.clock)) {
+            match self.volume().tell_size(self.ino, end, lowest, u64::MAX, at(self.clock)) {
                 Ok(size) => self.known = (size, lowest),
                 Err(StoreError::CutMeanwhile) => {
                     self.write = Some(write.again());

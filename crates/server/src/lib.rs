@@ -411,11 +411,16 @@ pub fn store_config(config: &Config, dir: &Path) -> StoreConfig {
     let targets = wanted.iter().enumerate().map(dir_of);
     let mut store = StoreConfig::new(dir.join(METADATA), config.server, targets.collect());
     store.checksums = config.checksums;
-    // What is in memory has nothing to go past.
-    let is_direct = |(index, target): &(usize, &TargetConfig)| {
-        target.cache == PageCache::Never && !directory_check::is_memory(&target_dir(target, dir, *index))
+    // What is in memory has nothing to go past, and nothing ahead of it.
+    let on_device = |cache: PageCache| {
+        let is_so = move |(index, target): &(usize, &TargetConfig)| {
+            target.cache == cache && !directory_check::is_memory(&target_dir(target, dir, *index))
+        };
+        wanted.iter().enumerate().filter(is_so).map(|(index, _)| ids[index]).collect()
     };
-    store.direct = wanted.iter().enumerate().filter(is_direct).map(|(index, _)| ids[index]).collect();
+    store.direct = on_device(PageCache::Never);
+    // Here the server reads ahead.
+    store.reads_as_asked = on_device(PageCache::Auto);
     store
 }
 

@@ -4,7 +4,8 @@
 //! of their requests is served only if the bytes are in memory, so the host sees no stream and every request waits for the
 //! device. So the server looks for streams itself: reads that go on where others ended. When a stream was seen twice,
 //! the target's engine has the host read a window ahead of it, which doubles up to [`WINDOW_BYTES_MAX`] as long as the stream
-//! goes on.
+//! goes on. What the host itself would read ahead of a stream is switched off ([`isonomia_store::StoreConfig::reads_as_asked`]):
+//! it would be read past the arbiter, and others would wait and pay for it.
 //!
 //! # Who pays
 //! The job whose stream it is. While others use the target, windows are small and are cut into *pieces*, each a request of

@@ -36,6 +36,9 @@ pub struct StoreConfig {
     pub checksums: bool,
     /// Targets whose objects are read and written past the page cache of the host, as far as its file system can do that.
     pub direct: Vec<TargetId>,
+    /// Targets of which the host is to read what it is asked for, and nothing ahead of that: whoever uses the store reads ahead
+    /// for those whose turn it is ([`crate::Extent::read_ahead`]).
+    pub reads_as_asked: Vec<TargetId>,
     /// Bounds of the caches.
     pub bounds: Bounds,
     /// How this process comes to own the directories where others may take them over; nothing where only a lock says who has
@@ -90,6 +93,7 @@ impl StoreConfig {
             root_owner: (0, 0),
             checksums: true,
             direct: Vec::new(),
+            reads_as_asked: Vec::new(),
             bounds: Bounds::default(),
             ownership: None,
             host_start: None,

@@ -88,6 +88,7 @@ struct Target {
     objects: OwnedFd,
     /// Objects are read and written past the page cache.
     is_direct: bool,
+    reads_as_asked: bool,
 }
 
 /// The open objects in the order of opening. When there are too many the first is closed, unless its content was used since it
@@ -100,7 +101,7 @@ struct OpenObjects {
 impl Targets {
     /// Opens the targets, with all their directories.
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
-        let open = |target: &TargetDir| Target::open(target, config.direct.contains(&target.id));
+        let open = |target: &TargetDir| Target::open(target, config);
         let all = config.targets.iter().map(open).collect::<Result<_, _>>()?;
         let open = OpenObjects { ring: Mutex::new(VecDeque::new()), max: config.bounds.objects.max(1) };
         Ok(Self { all, open, with_sums: config.checksums, fence: config.fence() })
@@ -170,7 +171,7 @@ impl Targets {
         };
         let pages = fd.map_err(fail)?;
         let direct = if target.is_direct { Some(open(OFlags::DIRECT).map_err(fail)?) } else { None };
-        objects.put(index, ObjectFile::new(pages, direct, self.fence.clone()));
+        objects.put(index, ObjectFile::new(pages, direct, target.reads_as_asked, self.fence.clone()));
         self.open.admit(content, index);
         Ok(())
     }
@@ -417,7 +418,7 @@ impl Targets {
 }
 
 impl Target {
-    fn open(target: &TargetDir, is_direct: bool) -> Result<Self, OpenError> {
+    fn open(target: &TargetDir, config: &StoreConfig) -> Result<Self, OpenError> {
         let path = target.dir.join(DIRECTORIES_NAME);
         let missing = |path: &Path, e: Errno| match e {
             Errno::NOENT => OpenError::damaged(path, "is missing"),
@@ -429,12 +430,13 @@ impl Target {
             rustix::fs::statat(&objects, &name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|e| missing(&path.join(&name), e))?;
         }
+        let [is_direct, reads_as_asked] = [&config.direct, &config.reads_as_asked].map(|all| all.contains(&target.id));
         let refused = if is_direct { probe(&target.dir).err() } else { None };
         if let Some(reason) = refused {
             tracing::warn!(target = %target.id, dir = %target.dir.display(), %reason,
                 "files go through the page cache: this file system cannot do without");
         }
-        Ok(Self { id: target.id, path, objects, is_direct: is_direct && refused.is_none() })
+        Ok(Self { id: target.id, path, objects, is_direct: is_direct && refused.is_none(), reads_as_asked })
     }
 }
 

@@ -46,8 +46,13 @@ impl AsFd for ObjectFile {
 }
 
 impl ObjectFile {
-    /// The object that `pages` and `direct` are open descriptors of; `fence` says whether it may be changed.
-    pub fn new(pages: OwnedFd, direct: Option<OwnedFd>, fence: Arc<Fence>) -> Self {
+    /// The object that `pages` and `direct` are open descriptors of; `fence` says whether it may be changed. The host reads
+    /// nothing ahead of what it is asked for if `reads_as_asked`.
+    pub fn new(pages: OwnedFd, direct: Option<OwnedFd>, reads_as_asked: bool, fence: Arc<Fence>) -> Self {
+        if reads_as_asked {
+            // It is no more than advice: a host that refuses it reads ahead.
+            let _ = rustix::fs::fadvise(&pages, 0, None, Advice::Random);
+        }
         Self { pages, direct, fence }
     }
 
@@ -222,7 +227,7 @@ mod tests {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | more;
             rustix::fs::open(dir.path().join("object"), flags, Mode::from_raw_mode(0o600)).unwrap()
         };
-        let file = ObjectFile::new(open(OFlags::empty()), Some(open(OFlags::DIRECT)), Arc::default());
+        let file = ObjectFile::new(open(OFlags::empty()), Some(open(OFlags::DIRECT)), true, Arc::default());
         Some((dir, file))
     }
 
@@ -270,6 +275,20 @@ mod tests {
         }
         read_at(&file.pages, 8192, &mut back).unwrap();
         assert_eq!(is_cached(&mut back), Ok(4096));
+    }
+
+    #[test]
+    fn the_host_reads_nothing_ahead_of_a_stream() {
+        let Some((_dir, mut file)) = scratch() else { return };
+        assert_eq!(file.write(0, Source::from(&vec![5; 1 << 20])), (1 << 20, None));
+        file.direct = None;
+        let mut block = [0; ALIGN];
+        for at in 0..8 {
+            assert_eq!(file.read(at * ALIGN as u64, Sink::from(&mut block), true), Ok(ALIGN));
+        }
+        let ahead = file.read(8 * ALIGN as u64, Sink::from(&mut block), false);
+        // Or the host does not tell.
+        assert!(matches!(ahead, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{ahead:?}");
     }
 
     #[test]

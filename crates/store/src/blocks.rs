@@ -287,6 +287,11 @@ impl Blocks<'_> {
                 entries[i] = self.sum_merged(&mut writing, summer, number, offset, part)?;
             }
         }
+        if self.known.is_some_and(|known| known.comes_again(first, entries)) {
+            // What was written over the damage is to be on stable storage before nothing tells any more that it was damage.
+            rustix::fs::fdatasync(object).map_err(BlockFault::Host)?;
+            self.note_written(first, entries);
+        }
         let claim = writing.claim(blocks);
         let (written, errno) = object.write(offset, Source::from(buf));
         let mut writing = claim.lock();
@@ -411,6 +416,10 @@ impl Blocks<'_> {
                 self.note_written(at, &entries);
             }
             at += run as u64;
+        }
+        if let Some(known) = self.known.filter(|_| changed.is_ok()) {
+            // Also where no checksum says that anything was written.
+            known.zeroed(blocks_in(offset)..end / BLOCK);
         }
         changed.map_err(BlockFault::Host)
     }

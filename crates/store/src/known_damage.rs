@@ -30,10 +30,10 @@ use crate::object::{ObjectPlace, ObjectsId};
 use crate::{ObjectStore, StoreError};
 use isonomia_units::TargetId;
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Notes that a store keeps at most: those of 1 GiB.
 pub(crate) const NOTES_MAX: usize = 1 << 18;
@@ -52,8 +52,9 @@ struct Note {
 /// All notes of a store, as the database has them.
 #[derive(Default)]
 pub(crate) struct KnownDamage {
-    /// Owned while the database is changed, so that both have the same.
     notes: RwLock<BTreeMap<Key, Note>>,
+    /// Held while the database is changed, so that both have the same; those who look need not wait for that.
+    changing: Mutex<()>,
     /// As many as there are: mostly there is nothing to look for.
     count: AtomicUsize,
     /// The log has it that a note could not be kept.
@@ -78,7 +79,7 @@ impl KnownDamage {
             notes.insert((place, block), Note { sum, is_void: false });
         })?;
         let count = AtomicUsize::new(notes.len());
-        Ok(Self { notes: RwLock::new(notes), count, is_told: AtomicBool::new(false) })
+        Ok(Self { notes: RwLock::new(notes), count, ..Self::default() })
     }
 
     fn is_empty(&self) -> bool {
@@ -115,24 +116,25 @@ impl KnownDamage {
         if self.is_empty() {
             return false;
         }
-        self.change(|notes| {
+        let _changing = self.begin_change();
+        let old: Vec<Key> = self.with(|notes| {
             let old = notes.range(range.clone()).filter(|((_, block), note)| which(*block, note));
-            let old: Vec<Key> = old.map(|(key, _)| *key).collect();
-            if old.is_empty() {
-                return false;
-            }
-            let mut change = db.change();
-            old.iter().for_each(|(place, block)| change.remove_damaged(*place, *block));
-            match change.commit() {
-                Ok(()) => {
-                    for key in &old {
-                        notes.remove(key);
-                    }
-                }
-                Err(error) => self.tell(&error.to_string()),
-            }
-            true
-        })
+            old.map(|(key, _)| *key).collect()
+        });
+        if old.is_empty() {
+            return false;
+        }
+        let mut change = db.change();
+        old.iter().for_each(|(place, block)| change.remove_damaged(*place, *block));
+        match change.commit() {
+            Ok(()) => self.change(|notes| old.iter().for_each(|key| _ = notes.remove(key))),
+            Err(error) => self.tell(&error.to_string()),
+        }
+        true
+    }
+
+    fn begin_change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, reason: &str) {
@@ -186,19 +188,16 @@ impl Known<'_> {
         if self.all.with(|notes| notes.get(&key) == Some(&note)) {
             return;
         }
-        self.all.change(|notes| {
-            if notes.len() >= NOTES_MAX && !notes.contains_key(&key) {
-                return self.all.tell("there are too many");
-            }
-            let mut change = db.change();
-            change.put_damaged(self.place, block, sum);
-            match change.commit().and_then(|()| self.sync(db)) {
-                Ok(()) => {
-                    notes.insert(key, note);
-                }
-                Err(error) => self.all.tell(&error.to_string()),
-            }
-        });
+        let _changing = self.all.begin_change();
+        if self.all.with(|notes| notes.len() >= NOTES_MAX && !notes.contains_key(&key)) {
+            return self.all.tell("there are too many");
+        }
+        let mut change = db.change();
+        change.put_damaged(self.place, block, sum);
+        match change.commit().and_then(|()| self.sync(db)) {
+            Ok(()) => self.all.change(|notes| _ = notes.insert(key, note)),
+            Err(error) => self.all.tell(&error.to_string()),
+        }
     }
 
     fn sync(&self, db: &ObjectTables) -> Result<(), StoreError> {
@@ -213,10 +212,28 @@ impl Known<'_> {
         }
     }
 
+    /// Whether a block from `first` on that was overwritten is about to have the bytes once more that were found there, by these
+    /// entries.
+    pub fn comes_again(&self, first: u64, entries: &[u64]) -> bool {
+        if self.all.is_empty() || entries.is_empty() {
+            return false;
+        }
+        let last = first + entries.len() as u64 - 1;
+        let is_so = |((_, block), note): (&Key, &Note)| note.is_void && note.sum == entries[(*block - first) as usize];
+        self.all.with(|notes| notes.range(self.blocks(first, last)).any(is_so))
+    }
+
     /// Blocks from `first` on were cut off.
     pub fn cut(&self, first: u64) {
         if !self.all.is_empty() {
             self.written(first, u64::MAX, |_| 0);
+        }
+    }
+
+    /// These blocks are zeros, or a hole.
+    pub fn zeroed(&self, blocks: Range<u64>) {
+        if !self.all.is_empty() && !blocks.is_empty() {
+            self.written(blocks.start, blocks.end - 1, |_| 0);
         }
     }
 

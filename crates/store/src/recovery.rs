@@ -36,6 +36,7 @@ pub(crate) mod leftovers;
 
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
+use crate::checksum::blocks_in;
 use crate::content::Owner;
 use crate::database::{self, Database, DirtyRecord, ObjectTables, Stop};
 use crate::detached::Detached;
@@ -44,7 +45,7 @@ use crate::inode::Inode;
 use crate::known_damage::KnownDamage;
 use crate::layouts::Layouts;
 use crate::moving::Passages;
-use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, file_size, is_volatile};
+use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, file_size, is_volatile, object_size};
 use crate::object_syncs::ObjectSyncs;
 use crate::owner::database_dir;
 use crate::premises::Premises;
@@ -258,6 +259,9 @@ fn recover_dirty(
         } else if let Some(mut record) = record {
             if let (DirtyRecord::Cut, Body::Regular(layout)) = (dirty_record, &record.body) {
                 targets.trim(record.objects, layout, record.size)?;
+                for (index, place) in record.objects.places(layout).enumerate() {
+                    change.remove_damaged_from(place, blocks_in(object_size(layout, index, record.size)))?;
+                }
             }
             // The first objects of a file that was being written for the first time had checksums.
             record.has_sums |= !record.has_objects && unsettled.binary_search(&Owner::File(*ino)).is_ok();

@@ -228,14 +228,13 @@ impl ObjectStore {
     ) -> Result<bool, StoreError> {
         let fail = |fault| self.block_error(content, layout, objects, index, fault);
         let Some(blocks) = self.checked_blocks(content, layout, objects, index)? else { return Ok(false) };
+        // Also where the checksums say no more that anything is lost: what comes to be there is a hole.
+        blocks.known.iter().for_each(|known| known.cut(blocks_in(wanted)));
         if !blocks.is_short().map_err(fail)? {
             return Ok(false);
         }
         match blocks.sums.lock().cut(&blocks.place, blocks_in(wanted)) {
-            Ok(()) => {
-                blocks.known.iter().for_each(|known| known.cut(blocks_in(wanted)));
-                Ok(true)
-            }
+            Ok(()) => Ok(true),
             // What the file has is an error anyway, and it has less of that.
             Err(SidecarFault::Damaged(_)) if matches!(content.owner, Owner::File(_)) => Ok(true),
             Err(fault) => Err(fail(sidecar_fault(fault, wanted))),

@@ -265,7 +265,7 @@ impl Store {
     /// Removes entry and dirty record of a file whose objects and checksums were synced, unless it was written since.
     fn end_settling(&self, inode: &Arc<Inode>) -> Result<bool, StoreError> {
         let mut objects = inode.own_data();
-        let _namespace = self.namespace.own();
+        let namespace = self.namespace.own();
         if is_busy(inode) || inode.has(UNLINKED) {
             return Ok(false);
         }
@@ -278,6 +278,7 @@ impl Store {
             edit.settle(inode);
         }
         let ReclaimList(_) = edit.commit()?;
+        drop(namespace);
         self.objects.forget_void(&inode.content, &objects);
         Ok(true)
     }

@@ -67,11 +67,16 @@ impl Database {
             .scan(Table::Detached, first.., |key, value| Ok(each(decode_place(key)?, DetachedRecord::decode(value))))
     }
 
-    /// Calls `each` with every block that is known to be damaged, and the sum of what was found there.
+    /// Calls `each` with every block that is known to be damaged, and the sum of what was found there. What cannot be read of that
+    /// is told in the log.
     pub fn each_damaged(&self, mut each: impl FnMut(ObjectPlace, u64, u64)) -> Result<(), StoreError> {
         self.engine.scan(Table::Damaged, .., |key, value| {
-            let (place, block) = decode_block(key)?;
-            each(place, block, decode_number(value, place.object.number)?);
+            let read =
+                |(place, block): (ObjectPlace, u64)| Ok((place, block, decode_number(value, place.object.number)?));
+            match decode_block(key).and_then(read) {
+                Ok((place, block, sum)) => each(place, block, sum),
+                Err(error) => tracing::error!(%error, "what is known of a damaged block cannot be read"),
+            }
             Ok(true)
         })
     }
@@ -94,6 +99,18 @@ impl Change<'_> {
 
     pub fn remove_unsettled(&mut self, owner: Owner) {
         self.remove(Table::Unsettled, owner_key(owner));
+    }
+
+    /// Those of an object's blocks from `first` on.
+    pub fn remove_damaged_from(&mut self, place: ObjectPlace, first: u64) -> Result<(), StoreError> {
+        let database = self.database;
+        database.engine.scan(Table::Damaged, block_key(place, first).., |key, _| {
+            let is_of_it = key.starts_with(&place_key(place));
+            if is_of_it {
+                self.remove(Table::Damaged, key);
+            }
+            Ok(is_of_it)
+        })
     }
 
     /// Those of all blocks of some objects.

@@ -141,11 +141,16 @@ impl Store {
         }
     }
 
+    /// Whether the volume of an inode is closed: it is on its way to another server.
+    fn closed(&self) -> impl Fn(u64) -> bool {
+        let known = self.namespace.whereabouts();
+        move |ino| known.as_ref().is_some_and(|known| known.closed.contains_key(&Ino(ino).volume()))
+    }
+
     /// Spread files that rest and whose blocks are to be counted, `max` at most, with the number of this round: for
     /// [`Store::keep_blocks`]. To be called once a second. Files of closed volumes wait.
     pub fn files_to_count(&self, max: usize) -> (u64, Vec<SpreadObjects>) {
-        let closed = self.namespace.whereabouts();
-        let is_closed = |ino: u64| closed.as_ref().is_some_and(|known| known.closed.contains_key(&Ino(ino).volume()));
+        let is_closed = self.closed();
         let (round, due) = {
             let mut files = self.namespace.uncounted.files();
             files.round += 1;
@@ -171,10 +176,11 @@ impl Store {
     /// Keeps what servers have counted of files, each by number and generation of its objects, that were asked for in this round and have
     /// not changed since. To be called within a [passage](Self::passage).
     pub fn keep_blocks(&self, round: u64, counted: &[((u64, u32), u64)]) -> Result<(), StoreError> {
+        let is_closed = self.closed();
         let mut known = Vec::with_capacity(counted.len());
         for ((ino, generation), blocks) in counted {
             let inode = match self.namespace.inode(*ino) {
-                Ok(inode) if inode.has(SPREAD) && inode.generation == *generation => inode,
+                Ok(inode) if inode.has(SPREAD) && inode.generation == *generation && !is_closed(*ino) => inode,
                 Ok(_) | Err(StoreError::Stale) => continue,
                 Err(error) => return Err(error),
             };

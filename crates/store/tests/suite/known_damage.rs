@@ -285,3 +285,70 @@ fn a_check_tells_of_known_damage_and_makes_damage_known() {
         assert!(is_damage(read_block(&store, ino, block)), "{block}");
     }
 }
+
+/// A file of nine blocks of which the last six are known to be lost, suspect since a power cut.
+fn without_its_end(config: &StoreConfig, dir: &Path) -> Ino {
+    let ino = at_rest(config, &[7; 9 * BLOCK]);
+    cut(&objects(dir, 0)[0], 3 * BLOCK);
+    let store = Store::open(config).unwrap();
+    (3..9).for_each(|block| assert!(is_damage(read_block(&store, ino, block))));
+    store.write(ino, 0, &[8; BLOCK], at(3)).unwrap();
+    ino
+}
+
+#[test]
+fn what_is_known_to_be_lost_goes_with_a_cut_and_does_not_come_back_with_a_hole() {
+    for (is_read, shorter) in [(false, 5), (true, 5), (false, 2)] {
+        let dir = scratch_dir();
+        let ino = without_its_end(&at_start(&config(dir.path(), 1), "the same"), dir.path());
+        let config = at_start(&config(dir.path(), 1), "another");
+        let store = Store::open(&config).unwrap();
+        if is_read {
+            (3..9).for_each(|block| assert!(is_damage(read_block(&store, ino, block))));
+        }
+        store.set_size(ino, (shorter * BLOCK) as u64, at(4)).unwrap();
+        store.set_size(ino, 9 * BLOCK as u64, at(5)).unwrap();
+        let look = |store: &Store| {
+            for block in 1..9 {
+                let read = read_block(store, ino, block);
+                match block {
+                    _ if block >= shorter => assert_eq!(read.unwrap(), [0; BLOCK], "{block}"),
+                    1 | 2 => assert_eq!(read.unwrap(), [7; BLOCK]),
+                    _ => assert!(is_damage(read), "{block}"),
+                }
+            }
+        };
+        look(&store);
+        settle(&store);
+        look(&store);
+        drop(store);
+        let store = Store::open(&config).unwrap();
+        look(&store);
+        settle(&store);
+        look(&store);
+    }
+}
+
+#[test]
+fn a_hole_that_is_punched_where_all_is_lost_is_one() {
+    for change in [SpaceChange::PunchHole, SpaceChange::ZeroRange { keep_size: true }] {
+        let dir = scratch_dir();
+        let ino = without_its_end(&at_start(&config(dir.path(), 1), "the same"), dir.path());
+        let config = at_start(&config(dir.path(), 1), "another");
+        let store = Store::open(&config).unwrap();
+        match store.change_space(ino, 4 * BLOCK as u64, 3 * BLOCK as u64, change, at(4)) {
+            Ok(()) => {}
+            Err(error) => return isonomia_testbed::skip(&format!("this file system punches no holes: {error}")),
+        }
+        for _ in 0..2 {
+            for block in 3..9 {
+                let read = read_block(&store, ino, block);
+                match block {
+                    4..7 => assert_eq!(read.unwrap(), [0; BLOCK], "{block}"),
+                    _ => assert!(is_damage(read), "{block}"),
+                }
+            }
+            settle(&store);
+        }
+    }
+}

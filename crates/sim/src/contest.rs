@@ -1,10 +1,11 @@
 //! What programs get of a server with one device, which nobody has told it anything of: contests, from a
 //! [profile](isonomia_policy::device::profile) of that device.
 //!
-//! A request of the device is not a call of a program. What is made of calls is what a live server makes of them, by the
-//! same rules ([`chunks`]):
+//! A request of the device is not a call of a program. What is made of calls is what a live server makes of them. How long
+//! chunks and pieces may take, and how large they are at least and at most, is as there ([`chunks`]); cut and counted they are more
+//! simply:
 //!
-//! * a read of more than a client's largest piece is as many pieces, of which a process has some under way;
+//! * a read of more than a client's largest request is as many requests, of which a process has some under way;
 //! * who reads one block behind the other while others use the device is read ahead for, in pieces of which each process has
 //!   as many under way as a window has, so that all his reads are pieces;
 //! * what is written goes to the host's memory, and from there to the device in chunks, of which a job has one at once, and
@@ -14,15 +15,15 @@
 //! journal of a file system), reads that happen to be near each other and are read ahead for, and the time of processors.
 
 use crate::request::{Channels, Device, Job, Layout, Op, Outcome, Phase, Scenario, Target, run};
-use isonomia_policy::Access;
 use isonomia_policy::device::chunks::{self, CHUNKS_MAX, PIECE_BYTES_MAX, SHARE_LEAST, SMALL_READ};
+use isonomia_policy::{Access, DepthSpec};
 use isonomia_units::{Bytes, JobInfo, Nanos};
 use std::ops::{ControlFlow, Range};
 
-/// A client's largest piece of a request through shared memory.
-const PIECE_BYTES: u64 = 256 << 10;
+/// A client's largest request through shared memory, of which a longer call is several.
+pub const TRANSFER_BYTES: u64 = 256 << 10;
 /// Of which a process has so many under way.
-const PIECES: u64 = 4;
+pub const TRANSFERS: u64 = 4;
 
 /// A job of processes that do the same, each one call after the other.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +32,7 @@ pub struct Program {
     pub job: String,
     /// What its calls do. Those that write flush what they wrote again and again.
     pub access: Access,
-    /// Bytes of each call.
+    /// Bytes of each call, more than 0.
     pub call: Bytes,
     /// Processes, at least 1.
     pub processes: u32,
@@ -76,11 +77,11 @@ pub enum Unpredicted {
     Told,
 }
 
-/// What `programs` get of `target` between two times.
+/// What `programs` get of `target` between two times, under a policy that gives each job the same share.
 ///
 /// # Errors
 /// It is a contest of which nothing can be said.
-pub fn predict(target: &Target, programs: &[Program], span: Range<Nanos>) -> Result<Vec<Predicted>, Unpredicted> {
+pub fn simulate(target: &Target, programs: &[Program], span: Range<Nanos>) -> Result<Vec<Predicted>, Unpredicted> {
     let Device::Channels(device) = &target.device else { return Err(Unpredicted::Told) };
     let reads = |program: &Program| !writes(program.access);
     if programs.len() == 1 && programs[0].access == Access::ReadSequential {
@@ -95,7 +96,7 @@ pub fn predict(target: &Target, programs: &[Program], span: Range<Nanos>) -> Res
     loop {
         let server = Server::new(target, device, programs, at_once);
         let requests = programs.iter().map(|program| server.requests(program)).collect::<Result<Vec<_>, _>>()?;
-        let outcome = simulate(target, programs, &requests, &span);
+        let outcome = run_all(target, programs, &requests, &span);
         let is_behind =
             |(program, at): (&Program, usize)| writes(program.access) && outcome.jobs[at].share < SHARE_LEAST * due;
         if at_once >= most || !programs.iter().zip(0..).any(is_behind) {
@@ -118,6 +119,11 @@ const fn writes(access: Access) -> bool {
     matches!(access, Access::WriteRandom | Access::WriteSequential)
 }
 
+/// Requests that a call of so many bytes has under way.
+fn transfers(call: Bytes) -> u32 {
+    call.0.div_ceil(TRANSFER_BYTES).min(TRANSFERS) as u32
+}
+
 /// What the server gives the device for a program.
 struct Requests {
     bytes: Bytes,
@@ -132,14 +138,22 @@ struct Server<'a> {
     in_service: u64,
     /// How long a chunk or a piece may take.
     time_max: Nanos,
-    /// Of a job that writes.
+    /// Chunks that a job that writes has at once.
     chunks: u32,
 }
 
 impl<'a> Server<'a> {
     fn new(target: &Target, device: &'a Channels, programs: &[Program], chunks: u32) -> Self {
-        let under_way = |program: &Program| if writes(program.access) { chunks } else { program.processes };
-        let all: u32 = programs.iter().map(under_way).sum();
+        let under_way = |program: &Program| match program.access {
+            access if writes(access) => chunks,
+            Access::ReadRandom => program.processes.saturating_mul(transfers(program.call)),
+            _ => program.processes,
+        };
+        let all = programs.iter().map(under_way).fold(0, u32::saturating_add);
+        let all = match device.depth {
+            DepthSpec::Fixed(depth) => all.min(u32::try_from(depth).unwrap_or(u32::MAX)),
+            DepthSpec::Auto => all,
+        };
         let in_service = u64::from(device.count.map_or(all, |count| all.min(count.get())).max(1));
         let class = target.policy.latency().map(|class| class.target);
         let server = Self { device, in_service, time_max: Nanos::ZERO, chunks };
@@ -160,8 +174,7 @@ impl<'a> Server<'a> {
         let chunk = |bytes| Requests { bytes, processes: self.chunks, depth: 1 };
         Ok(match access {
             Access::ReadRandom => {
-                let pieces = call.0.div_ceil(PIECE_BYTES).min(PIECES);
-                Requests { bytes: Bytes(call.0.min(PIECE_BYTES)), processes, depth: pieces as u32 }
+                Requests { bytes: Bytes(call.0.min(TRANSFER_BYTES)), processes, depth: transfers(call) }
             }
             Access::ReadSequential => {
                 let bytes = chunks::piece_bytes(self.time_max, |bytes| self.price(access, bytes));
@@ -180,7 +193,7 @@ impl<'a> Server<'a> {
     }
 }
 
-fn simulate(target: &Target, programs: &[Program], requests: &[Requests], span: &Range<Nanos>) -> Outcome {
+fn run_all(target: &Target, programs: &[Program], requests: &[Requests], span: &Range<Nanos>) -> Outcome {
     let job = |(program, requests): (&Program, &Requests)| Job {
         info: JobInfo::new(&program.job, &program.job, "contest"),
         processes: requests.processes,

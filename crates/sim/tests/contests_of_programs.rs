@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot be read fails the test")]
 
 use isonomia_policy::Access;
-use isonomia_sim::contest::{Predicted, Program, Unpredicted, predict};
+use isonomia_sim::contest::{Predicted, Program, Unpredicted, simulate};
 use isonomia_sim::request::Target;
 use isonomia_sim::scenario::{self, parse};
 use isonomia_units::{Bytes, Nanos};
@@ -34,7 +34,7 @@ fn program(job: &str, access: Access, kib: u64, processes: u32) -> Program {
 
 /// From 3.2 s to 6.4 s, when the depth is found.
 fn result(device: &str, policy: &str, programs: &[Program]) -> Result<Vec<Predicted>, Unpredicted> {
-    predict(&target(device, policy), programs, Nanos::from_millis(3_200)..Nanos::from_millis(6_400))
+    simulate(&target(device, policy), programs, Nanos::from_millis(3_200)..Nanos::from_millis(6_400))
 }
 
 #[track_caller]

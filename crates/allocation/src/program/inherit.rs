@@ -1,6 +1,7 @@
 //! A program that begins with the basis of another one.
 
 use super::simplex::{NOT_BASIC, Simplex};
+use crate::filling::FULL;
 
 impl Simplex {
     /// Takes over the basis of `other`, from a basis of slacks: the first rows here are `other`'s, and `same` is the
@@ -13,6 +14,10 @@ impl Simplex {
         let (rows_there, columns_there) = (other.basis.len(), other.matrix.column_count());
         let slacks: Vec<f64> = self.value[..rows_there].to_vec();
         self.place[columns..columns + rows_there].fill(NOT_BASIC);
+        // A row outside of the basis may have room all the same.
+        for (rest, &slack) in self.rest[columns..].iter_mut().zip(&slacks) {
+            *rest = if slack > FULL { slack } else { 0.0 };
+        }
         for (row, &there) in other.basis.iter().enumerate() {
             let (here, value) = match (there as usize).checked_sub(columns_there) {
                 Some(slack) => ((columns + slack) as u32, slacks[slack]),
@@ -82,29 +87,32 @@ mod tests {
             &[(0, 1.0), (1, 1.0), (3, 3.0)],
         ];
         let same = [3, 2, 0];
-        let mut start = [0.0; 4];
-        (0..3).for_each(|variable| start[same[variable] as usize] = there.value_of(variable));
-        let limits = [1.0, 1.0, 1.0, 10.0];
-        let mut here = begin(&limits, &columns, &start);
-        here.inherit(&there, |variable| same[variable as usize]);
-        for (row, column) in (0..16).map(|at| (at / 4, at % 4)) {
-            let wanted = f64::from(u8::from(row == column));
-            assert!((product(&here, row, column) - wanted).abs() < 1e-12, "{row} {column}");
+        // At the point that the basis is of, and where its rows have room.
+        for part in [1.0, 0.9] {
+            let mut start = [0.0; 4];
+            (0..3).for_each(|variable| start[same[variable] as usize] = part * there.value_of(variable));
+            let limits = [1.0, 1.0, 1.0, 10.0];
+            let mut here = begin(&limits, &columns, &start);
+            here.inherit(&there, |variable| same[variable as usize]);
+            for (row, column) in (0..16).map(|at| (at / 4, at % 4)) {
+                let wanted = f64::from(u8::from(row == column));
+                assert!((product(&here, row, column) - wanted).abs() < 1e-12, "{row} {column}");
+            }
+            let basic: Vec<u32> =
+                there.basis.iter().map(|&basic| if basic < 3 { same[basic as usize] } else { basic + 1 }).collect();
+            assert_eq!(here.basis[..3], basic);
+            for (row, basic) in here.basis.iter().enumerate() {
+                assert_eq!(here.place[*basic as usize] as usize, row);
+            }
+            // The point is the one that it began at, and the best one is found from there.
+            assert!((0..4).all(|variable| here.value_of(variable) == start[variable]) && here.drift() < 1e-12);
+            let mut fresh = begin(&limits, &columns, &[0.0; 4]);
+            let costs = [2.0, 1.0, 1.0, 2.0];
+            let best = |simplex: &mut Simplex| {
+                simplex.maximize(&costs).unwrap();
+                (0..4).map(|variable| costs[variable] * simplex.value_of(variable)).sum::<f64>()
+            };
+            assert!((best(&mut here) - best(&mut fresh)).abs() < 1e-12);
         }
-        let basic: Vec<u32> =
-            there.basis.iter().map(|&basic| if basic < 3 { same[basic as usize] } else { basic + 1 }).collect();
-        assert_eq!(here.basis[..3], basic);
-        for (row, basic) in here.basis.iter().enumerate() {
-            assert_eq!(here.place[*basic as usize] as usize, row);
-        }
-        // The point is the one that it began at, and the best one is found from there.
-        assert!((0..4).all(|variable| here.value_of(variable) == start[variable]) && here.drift() < 1e-12);
-        let mut fresh = begin(&limits, &columns, &[0.0; 4]);
-        let costs = [2.0, 1.0, 1.0, 2.0];
-        let best = |simplex: &mut Simplex| {
-            simplex.maximize(&costs).unwrap();
-            (0..4).map(|variable| costs[variable] * simplex.value_of(variable)).sum::<f64>()
-        };
-        assert!((best(&mut here) - best(&mut fresh)).abs() < 1e-12);
     }
 }

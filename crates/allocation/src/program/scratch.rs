@@ -7,6 +7,8 @@ pub(crate) struct Scratch(Vec<Vec<f64>>);
 
 /// Arrays that are kept at most: those of two programs at once, and of a factor.
 const ARRAYS_MAX: usize = 3;
+/// The longest array that is kept: 8 MiB.
+const LEN_MAX: usize = 1 << 20;
 
 impl Scratch {
     /// So many zeros.
@@ -19,7 +21,7 @@ impl Scratch {
 
     /// Takes back an array that is not needed any more.
     pub(crate) fn keep(&mut self, array: Vec<f64>) {
-        if self.0.len() < ARRAYS_MAX {
+        if self.0.len() < ARRAYS_MAX && array.capacity() <= LEN_MAX {
             self.0.push(array);
         }
     }

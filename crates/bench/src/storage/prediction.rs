@@ -10,9 +10,10 @@ use crate::storage::Bench;
 use crate::storage::fio::{Access as Call, Load};
 use anyhow::{Context, Result, bail, ensure};
 use isonomia_policy::Access;
-use isonomia_sim::contest::{Predicted, Program, Unpredicted, predict};
+use isonomia_sim::contest::{Predicted, Program, TRANSFER_BYTES, TRANSFERS, Unpredicted, simulate};
 use isonomia_sim::request::Target;
 use isonomia_sim::scenario::{Point, Scenario, parse};
+use isonomia_transport::channel::Channel;
 use isonomia_units::{Bytes, Nanos};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -28,9 +29,12 @@ pub struct Prediction {
     device: Target,
 }
 
+// What is simulated of clients is as it is.
+const _: () = assert!(TRANSFER_BYTES == Channel::PAYLOAD_LEN_MAX as u64 && TRANSFERS == Channel::DEPTH as u64);
+
 /// A figure that was measured, beside which the simulated one is put.
 pub struct Measured<'a> {
-    /// What the row says of it.
+    /// What the row says of it, with what parts it from the rest: ", " at its end, or nothing.
     pub what: &'a str,
     /// As it is.
     pub value: f64,
@@ -84,7 +88,7 @@ impl Prediction {
             processes: load.processes,
             start: *start,
         };
-        Ok(predict(&target, &jobs.iter().map(program).collect::<Vec<_>>(), span))
+        Ok(simulate(&target, &jobs.iter().map(program).collect::<Vec<_>>(), span))
     }
 }
 

@@ -24,7 +24,7 @@ const START_NS_MAX: u64 = 60_000_000_000;
 const OFF_MAX: f64 = 1.5;
 /// Of what is due.
 const LEAST: f64 = 0.97;
-/// A contest takes so many turns.
+/// A contest is looked at in so many turns.
 const TURNS: u64 = 2;
 /// How often the kernel is made to forget what was read: jobs go through their files again and again.
 const FORGET_NS: u64 = 400_000_000;

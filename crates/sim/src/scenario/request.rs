@@ -23,7 +23,7 @@ const DURATION_MAX: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 const SLICE_DEFAULT: Nanos = Nanos::from_millis(100);
 /// As in a cluster file that says nothing else.
 const DECIDE_DEFAULT: Nanos = Nanos::from_secs(10);
-/// The most lanes of one device.
+/// The most workers of one target.
 const WORKERS_MAX: u32 = CHANNELS_MAX;
 
 #[derive(Deserialize)]
@@ -286,8 +286,8 @@ fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<
         return error("latency", "0 is no latency (allowed: more than 0)".to_owned());
     }
     let channels = text.channels.unwrap_or(0);
-    if channels > WORKERS_MAX {
-        return error("channels", format!("{channels} channels (allowed: 1 to {WORKERS_MAX}, or 0 for any number)"));
+    if channels > CHANNELS_MAX {
+        return error("channels", format!("{channels} channels (allowed: 1 to {CHANNELS_MAX}, or 0 for any number)"));
     }
     let depth = text.depth.unwrap_or_default();
     let transit = text.transit.map_or(Nanos::ZERO, |transit| transit.0);

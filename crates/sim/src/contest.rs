@@ -63,7 +63,7 @@ pub enum Unpredicted {
     WritesAlone,
     /// A stream with nobody beside.
     #[error(
-        "a stream with nobody beside it is read ahead by the host, as far as that wants, and no profile of a device has it"
+        "a stream with nobody beside it is read ahead in windows of many requests, and no profile of a device has those"
     )]
     StreamAlone,
     /// Several blocks that lie apart go into one chunk.

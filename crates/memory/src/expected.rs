@@ -59,14 +59,8 @@ const BLOCKS_AT_ONCE: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::over;
     use crate::{Sink, sum_of_block};
-    use std::ptr::NonNull;
-
-    fn over(memory: &mut [u8]) -> SharedBytes<'_> {
-        let len = memory.len();
-        // SAFETY: memory of this test's, borrowed for as long as the result, and used through that alone.
-        unsafe { SharedBytes::new(NonNull::from(memory).cast(), len) }
-    }
 
     #[test]
     fn sums_are_told_from_the_first_block_on_and_without_a_gap() {

@@ -423,7 +423,7 @@ mod tests {
     use super::*;
     use rustix::fs::MemfdFlags;
 
-    fn over(memory: &mut [u8]) -> SharedBytes<'_> {
+    pub(crate) fn over(memory: &mut [u8]) -> SharedBytes<'_> {
         let len = memory.len();
         // SAFETY: memory of this test's, borrowed for as long as the result, and used through that alone.
         unsafe { SharedBytes::new(NonNull::from(memory).cast(), len) }

@@ -53,7 +53,7 @@ pub fn run(core: &Core) {
             if let Err(error) = core.store.flush_dirty() {
                 tracing::error!(%error, "cannot write times of files to the database");
             }
-            if let Err(error) = core.store.remove_unused() {
+            if let Err(error) = core.store.objects().remove_unused() {
                 tracing::error!(%error, "cannot remove objects that are not used any more");
             }
         }

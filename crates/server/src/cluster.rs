@@ -163,7 +163,7 @@ impl Driver {
         events: Events,
         (key_file, protection): (Option<String>, Protection),
     ) -> Result<Self, JoinError> {
-        let mut records = core.store.cluster_records()?;
+        let mut records = core.store.namespace().cluster_records()?;
         records.retain(|(key, _)| {
             !moves::is_note(key) && !holders::is_note(key) && !key.starts_with(isonomia_controller::PREFIX)
         });
@@ -252,7 +252,7 @@ impl Driver {
             Effect::Store { id, changes } => {
                 let changes = || changes.iter().map(|change| (&change.key[..], change.value.as_deref()));
                 let mut is_told = false;
-                while let Err(error) = self.core.store.keep_cluster_records(changes()) {
+                while let Err(error) = self.core.store.namespace().keep_cluster_records(changes()) {
                     if !std::mem::replace(&mut is_told, true) {
                         tracing::error!(%error, "what is decided of volumes cannot be stored; it is tried again");
                     }
@@ -361,8 +361,8 @@ impl Driver {
             known.servers.insert(slot.key.number, volume.server);
             known.names.insert(volume.name.as_bytes().into(), slot.key.number);
             if volume.server == own && volume.phase != Phase::Creating {
-                if store.has_volume(slot.key.number)? {
-                    store.rename_volume(slot.key.number, volume.name.as_bytes(), clock::wall())?;
+                if store.namespace().has_volume(slot.key.number)? {
+                    store.namespace().rename_volume(slot.key.number, volume.name.as_bytes(), clock::wall())?;
                 } else if self.is_first
                     && volume.phase == Phase::Active
                     && self.node.hosted().get(slot.key.number).is_none()
@@ -375,10 +375,10 @@ impl Driver {
             }
         }
         // On other servers, for when the root server is away.
-        store.set_volume_names(&known.names, clock::wall())?;
+        store.namespace().set_volume_names(&known.names, clock::wall())?;
         self.note_moves();
-        if store.whereabouts().is_none_or(|before| *before != known) {
-            store.set_whereabouts(Arc::new(known));
+        if store.namespace().whereabouts().is_none_or(|before| *before != known) {
+            store.namespace().set_whereabouts(Arc::new(known));
             // Volumes are where files lie that other servers have.
             self.core.prefixes.forget();
         }

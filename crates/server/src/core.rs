@@ -150,7 +150,7 @@ impl Core {
         let rates = Rates::new(&targets);
         let phases = Phases::default();
         phases.adopt(policy.io_node.as_ref());
-        let unsynced = Unsynced::new(!store.is_volatile());
+        let unsynced = Unsynced::new(!store.objects().is_volatile());
         let first_session = fresh_nonce()?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Ok(Arc::new_cyclic(|own| Self {
             own: own.clone(),

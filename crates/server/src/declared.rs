@@ -24,7 +24,11 @@ pub fn file(core: &Core, connection: &Connection, ino: Ino, layout: Option<&Layo
 /// An open file, `before` bytes long if it is one with bytes, was made longer before they are there, as by `ftruncate` or
 /// `fallocate`: they are going to be written.
 pub fn growth(core: &Core, connection: &Connection, ino: Ino, before: Option<u64>) {
-    let (Some(before), Ok(layout), Ok(after)) = (before, core.store.layout(ino), core.store.size(ino)) else { return };
+    let (Some(before), Ok(layout), Ok(after)) =
+        (before, core.store.namespace().layout(ino), core.store.namespace().size(ino))
+    else {
+        return;
+    };
     spread(core, connection, Some(&layout), after.saturating_sub(before));
 }
 

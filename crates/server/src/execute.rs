@@ -47,7 +47,7 @@ pub fn serve(
     if header.is_for_object() {
         return Outcome::Served(objects::serve(core, connection, header, op, room));
     }
-    let _passage = core.store.passage();
+    let _passage = core.store.namespace().passage();
     if op == Op::Peer && connection.is_trusted && core.cluster.get().is_some() {
         return Outcome::Passed(Passed::FromPeer(names.to_vec()));
     }
@@ -63,9 +63,13 @@ pub fn serve(
     let ino = Ino(header.ino);
     let is_here = if ino == Ino::ROOT && is_for_inode(op) {
         // Nobody can change anything by these but locks.
-        if op == Op::Lock { core.store.check_root_is_here() } else { core.store.check_root_is_readable() }
+        if op == Op::Lock {
+            core.store.namespace().check_root_is_here()
+        } else {
+            core.store.namespace().check_root_is_readable()
+        }
     } else {
-        core.store.check_is_here(ino)
+        core.store.namespace().check_is_here(ino)
     };
     if let Err(elsewhere) = is_here {
         return Outcome::Served(finish(header, op, Err(elsewhere.into()), Reply::new(room)));
@@ -92,7 +96,7 @@ pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, mut si
     if header.is_for_object() {
         return finish_read(header, objects::read(core, connection, header, sink));
     }
-    let _passage = core.store.passage();
+    let _passage = core.store.namespace().passage();
     let outcome = may_read(core, connection, header, &sink).and_then(|()| {
         let (ino, offset) = (Ino(header.ino), header.offset);
         let sink = sink.part(0..header.len as usize);
@@ -114,7 +118,7 @@ pub enum Tried {
 /// Serves a read into `sink` if what it asks for is in memory.
 pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader, sink: Sink<'_>) -> Tried {
     let in_file = |mut sink: Sink<'_>| {
-        let _passage = core.store.passage();
+        let _passage = core.store.namespace().passage();
         may_read(core, connection, header, &sink)?;
         let (ino, offset) = (Ino(header.ino), header.offset);
         if core.segments.has(ino) {
@@ -136,7 +140,7 @@ pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader,
 }
 
 fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: &Sink<'_>) -> Result<(), Refusal> {
-    core.store.check_is_here(Ino(header.ino))?;
+    core.store.namespace().check_is_here(Ino(header.ino))?;
     proof::check_access(core, connection, header, access::READ)?;
     check_place(core, header)?;
     if header.len as usize > sink.len() {
@@ -151,9 +155,9 @@ pub fn readable(core: &Core, connection: &Connection, header: &RequestHeader) ->
     let ino = Ino(header.ino);
     let is_known = header.len >= READ_LEN_LOOKED_AT
         && !header.is_for_object()
-        && core.store.check_is_here(ino).is_ok()
+        && core.store.namespace().check_is_here(ino).is_ok()
         && proof::check_access(core, connection, header, access::READ).is_ok();
-    let size = if is_known { core.store.size_in_memory(ino) } else { None };
+    let size = if is_known { core.store.namespace().size_in_memory(ino) } else { None };
     let there = size.map_or(u64::MAX, |size| size.saturating_sub(header.offset));
     header.len.min(u32::try_from(there).unwrap_or(u32::MAX))
 }
@@ -176,9 +180,9 @@ pub fn write(
         return objects::write(core, connection, header, payload);
     }
     let store = &core.store;
-    let _passage = store.passage();
+    let _passage = store.namespace().passage();
     let mut reply = Reply::new(room);
-    if let Err(elsewhere) = store.check_is_here(Ino(header.ino)) {
+    if let Err(elsewhere) = store.namespace().check_is_here(Ino(header.ino)) {
         return finish(header, Op::Write, Err(elsewhere.into()), reply);
     }
     // Held to the end of the write: until then nobody else gets the mapping.
@@ -219,9 +223,9 @@ fn check_place(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
     let (ino, target) = (Ino(header.ino), TargetId(header.target));
     if header.flags & flag::APPEND != 0 {
         // It is not known yet at which offset an append will be.
-        return core.store.check_only_target(ino, target);
+        return core.store.namespace().check_only_target(ino, target);
     }
-    core.store.check_target(ino, target, header.offset, u64::from(header.len))
+    core.store.namespace().check_target(ino, target, header.offset, u64::from(header.len))
 }
 
 fn operate(
@@ -247,7 +251,7 @@ fn operate(
         Op::GetAttr => store.get_attr(caller, at, path, follow)?,
         Op::SetAttr if header.flags & flag::AS_OPENED != 0 => {
             proof::check_access(core, connection, header, access::WRITE)?;
-            let before = store.size(at).ok();
+            let before = store.namespace().size(at).ok();
             let set = || store.set_size(at, header.offset, now);
             let attr = resize(core, Some(at), header.offset, set, |attr| Ino(attr.ino))?;
             declared::growth(core, connection, at, before);
@@ -289,7 +293,7 @@ fn operate(
         Op::Adopt => {
             proof::check_access(core, connection, header, 0)?;
             let place = connection.session.reserve()?;
-            store.acquire(at)?;
+            store.namespace().acquire(at)?;
             core.add_reference(place, at, header.owner)?;
             core.note_if_locked(connection, at, header.owner);
             return objects::adopted(core, connection, header);
@@ -308,7 +312,7 @@ fn operate(
             core.prefixes.forget();
             return Ok(());
         }
-        Op::Readlink => return Ok(reply.put(&store.readlink(caller, at, path)?)?),
+        Op::Readlink => return Ok(reply.put(&store.namespace().readlink(caller, at, path)?)?),
         Op::ReadDir => {
             let bytes_max = (header.len as usize).min(reply.room.len());
             let mut bytes = Vec::new();
@@ -317,14 +321,14 @@ fn operate(
                 0 => caller,
                 _ => proof::check_access(core, connection, header, access::READ).map(|()| &Caller::ROOT)?,
             };
-            store.read_dir(caller, at, header.offset, bytes_max)?.iter().for_each(|e| e.encode(&mut bytes));
+            store.namespace().read_dir(caller, at, header.offset, bytes_max)?.iter().for_each(|e| e.encode(&mut bytes));
             return Ok(reply.put(&bytes)?);
         }
-        Op::Access => return Ok(store.access(caller, at, path, header.len)?),
+        Op::Access => return Ok(store.namespace().access(caller, at, path, header.len)?),
         Op::StatFs => return Ok(reply.put(store.stat_fs()?.as_bytes())?),
         Op::ReserveAppend => {
             proof::check_access(core, connection, header, access::WRITE)?;
-            let is_spread = match store.check_some_target(at, TargetId(header.target)) {
+            let is_spread = match store.namespace().check_some_target(at, TargetId(header.target)) {
                 Err(StoreError::Spread) => true,
                 checked => checked.map(|()| false)?,
             };
@@ -341,7 +345,7 @@ fn operate(
             let (offset, len) = (header.offset, header.ino2);
             let make = || store.change_space(at, offset, len, change, now);
             let (range, grows) = (offset..offset.saturating_add(len), change.grows());
-            let before = store.size(at).ok();
+            let before = store.namespace().size(at).ok();
             core.segments.change(store, at, (range, grows), make)?;
             declared::growth(core, connection, at, before);
             return Ok(());
@@ -356,17 +360,17 @@ fn operate(
         }
         Op::Delegate => {
             let capability = match header.capability() {
-                proven if proven.is_proven() => store.delegate(&proven, header.uid),
-                _ => store.prove(at, header.uid)?,
+                proven if proven.is_proven() => store.namespace().delegate(&proven, header.uid),
+                _ => store.namespace().prove(at, header.uid)?,
             };
             return Ok(reply.put(capability.as_bytes())?);
         }
-        Op::PathOf => return Ok(reply.put(&store.path_of(at)?)?),
+        Op::PathOf => return Ok(reply.put(&store.namespace().path_of(at)?)?),
         Op::GetXattr => {
             let mut put = |value: &[u8]| reply.put_if_wanted(value, header.len);
             return match objects::layout_of(core, caller, (at, path, follow), path2)? {
                 Some(layout) => Ok(put(&layout)?),
-                None => Ok(store.get_xattr(caller, at, path, follow, path2, put)??),
+                None => Ok(store.namespace().get_xattr(caller, at, path, follow, path2, put)??),
             };
         }
         Op::ListXattrs => {
@@ -382,7 +386,7 @@ fn operate(
         }
         Op::RemoveXattr => {
             if !objects::keeps_layout(core, caller, (at, path, follow), path2)? {
-                store.remove_xattr(caller, at, path, follow, path2, now)?;
+                store.namespace().remove_xattr(caller, at, path, follow, path2, now)?;
             }
             return Ok(());
         }
@@ -410,7 +414,7 @@ fn operate(
 
 /// Checks that the second of two places begins at what is here: what is on another server is on another file system.
 fn check_beside(core: &Core, at: Ino) -> Result<(), StoreError> {
-    core.store.check_is_here(at).map_err(|error| match error {
+    core.store.namespace().check_is_here(at).map_err(|error| match error {
         StoreError::Elsewhere { .. } => StoreError::CrossDevice,
         error => error,
     })

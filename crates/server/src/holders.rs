@@ -114,7 +114,7 @@ impl Holders {
 
     /// Reads which sessions are noted. To be called before anybody says hello.
     pub fn load(&self, store: &Store) -> Result<(), StoreError> {
-        let keys = store.cluster_records()?.into_iter().map(|(key, _)| key).filter(|key| is_note(key));
+        let keys = store.namespace().cluster_records()?.into_iter().map(|(key, _)| key).filter(|key| is_note(key));
         self.lock().before = keys.collect();
         Ok(())
     }
@@ -137,8 +137,8 @@ impl Holders {
             return Ok(());
         }
         let keys: Vec<_> =
-            store.cluster_records()?.into_iter().map(|(key, _)| key).filter(|key| is_note(key)).collect();
-        store.change_cluster_records(keys.iter().map(|key| (&key[..], None)))
+            store.namespace().cluster_records()?.into_iter().map(|(key, _)| key).filter(|key| is_note(key)).collect();
+        store.namespace().change_cluster_records(keys.iter().map(|key| (&key[..], None)))
     }
 
     /// Whether somebody may still claim what others want.
@@ -186,7 +186,7 @@ impl Holders {
         }
         let note = Note { key, number: session.number }.encode();
         // Without its note the session loses, if this server stops, what it is given now, and is told of the loss.
-        if let Err(error) = store.change_cluster_records([(&note[..], Some(&[][..]))]) {
+        if let Err(error) = store.namespace().change_cluster_records([(&note[..], Some(&[][..]))]) {
             tracing::warn!(%error, uid = key.0, "it cannot be noted that a client has locks");
         }
     }
@@ -224,8 +224,11 @@ impl Holders {
         let keys = before.iter().map(|key| &key[..]).chain(notes.iter().map(|note| &note[..]));
         let changes = keys.map(|key| (key, None));
         let is_urgent = is_striking || ended.iter().any(|(key, session)| holds(session, *key));
-        let struck =
-            if is_urgent { store.keep_cluster_records(changes) } else { store.change_cluster_records(changes) };
+        let struck = if is_urgent {
+            store.namespace().keep_cluster_records(changes)
+        } else {
+            store.namespace().change_cluster_records(changes)
+        };
         let mut state = self.lock();
         if let Err(error) = struck {
             state.ended.splice(..0, ended);

@@ -184,7 +184,7 @@ fn warnings(core: &Core, spec: &PolicySpec) -> Vec<String> {
             ));
         }
         let caller = Caller::ROOT;
-        let found = core.store.access(&caller, Ino::ROOT, &path.as_bytes()[1..], 0);
+        let found = core.store.namespace().access(&caller, Ino::ROOT, &path.as_bytes()[1..], 0);
         if matches!(found, Err(StoreError::NotFound | StoreError::NotDirectory)) {
             warnings.push(format!("rule {} selects nothing at present: there is no directory {path}", rule.label()));
         }

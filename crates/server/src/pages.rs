@@ -37,7 +37,7 @@ impl PagesOf {
     pub fn extent(self, store: &Store, target: TargetId, ranges: &[Range<u64>]) -> Result<Option<Extent>, StoreError> {
         match self {
             Self::File(ino) => store.extent(ino, target, ranges),
-            Self::Object(object) => store.object_extent(ObjectPlace { object, target }, ranges),
+            Self::Object(object) => store.objects().object_extent(ObjectPlace { object, target }, ranges),
         }
     }
 }

@@ -117,10 +117,10 @@ struct Found {
 }
 
 fn found(store: &Store, ino: Ino) -> Option<Found> {
-    if let Some(path) = store.path_in_memory(ino) {
+    if let Some(path) = store.namespace().path_in_memory(ino) {
         return Some(Found { path: String::from_utf8_lossy(&path).into_owned(), is_all: true });
     }
-    let volumes = store.whereabouts()?;
+    let volumes = store.namespace().whereabouts()?;
     let (name, volume) = volumes.names.iter().find(|(_, volume)| **volume == ino.volume())?;
     let is_elsewhere = volumes.servers.get(volume).is_some_and(|server| *server != volumes.own);
     Some(Found { path: format!("/{}", String::from_utf8_lossy(name)), is_all: is_elsewhere })

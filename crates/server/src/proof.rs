@@ -21,7 +21,7 @@ pub fn check_start(core: &Core, connection: &Connection, capability: &Capability
         return if connection.is_trusted { Ok(()) } else { Err(Refusal::Unproven) };
     }
     check_holder(connection, capability)?;
-    Ok(core.store.verify(capability)?)
+    Ok(core.store.namespace().verify(capability)?)
 }
 
 /// Checks that the capability of a request on an open file is good, and allows all of `needed` (bits of
@@ -29,14 +29,14 @@ pub fn check_start(core: &Core, connection: &Connection, capability: &Capability
 pub fn check_access(core: &Core, connection: &Connection, header: &RequestHeader, needed: u32) -> Result<(), Refusal> {
     let capability = header.capability();
     check_holder(connection, &capability)?;
-    Ok(core.store.verify_access(&capability, needed)?)
+    Ok(core.store.namespace().verify_access(&capability, needed)?)
 }
 
 /// Checks that the capability of a request is good, and comes from an open that allows something: not of `O_PATH`.
 pub fn check_opened(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<(), Refusal> {
     let capability = header.capability();
     check_holder(connection, &capability)?;
-    Ok(core.store.verify_opened(&capability)?)
+    Ok(core.store.namespace().verify_opened(&capability)?)
 }
 
 fn check_holder(connection: &Connection, capability: &Capability) -> Result<(), Refusal> {

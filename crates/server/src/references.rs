@@ -19,7 +19,7 @@ impl Core {
     pub fn leave_session(&self, key: SessionKey) {
         // Whoever freezes a volume must find what the session has written: in the table of sessions, or, because it waits for
         // this passage to end, where it is put below.
-        let _passage = self.store.passage();
+        let _passage = self.store.namespace().passage();
         let Some((session, left)) = self.sessions.leave(key) else { return };
         let uid = key.0;
         match left.was_noted {
@@ -97,7 +97,7 @@ impl Core {
     /// Registers a reference that the store has counted for the session in the `place` that was reserved for it, or gives it
     /// back to the store: the session has ended meanwhile.
     pub fn add_reference(&self, place: Reserved<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
-        let held = place.take(ino, number, self.store.lost_writes(ino));
+        let held = place.take(ino, number, self.store.namespace().lost_writes(ino));
         if held.is_err() {
             self.store.release(ino)?;
         }
@@ -123,7 +123,7 @@ impl Core {
 
     /// Has a spread file cut that may have bytes behind its end of which nobody will tell.
     pub fn lost_writer(&self, ino: Ino) {
-        match self.store.note_loose(ino) {
+        match self.store.namespace().note_loose(ino) {
             Ok(()) => {}
             // It is gone, or elsewhere.
             Err(StoreError::Stale) => return,
@@ -156,7 +156,7 @@ impl Core {
 
     /// Gives back what sessions held that ended long enough before `now`.
     pub fn release_due(&self, now: Nanos) {
-        let _passage = self.store.passage();
+        let _passage = self.store.namespace().passage();
         self.release_queue.due(now).iter().for_each(|left| self.give_back(left));
     }
 }

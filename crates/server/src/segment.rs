@@ -184,7 +184,7 @@ impl Segment {
     /// Makes it reach to `end` at least; gives how many bytes of the file were read for that. It is counted at `place`, if it is
     /// not yet counted at any.
     pub fn extend(&self, state: &mut State, store: &Store, end: u64, place: &Permit) -> Result<u64, NotExtended> {
-        let (before, size) = (self.reach(), store.size(self.ino)?);
+        let (before, size) = (self.reach(), store.namespace().size(self.ino)?);
         let reach = before.max(whole_pages(end));
         self.make_room(state, Self::resident(reach, size), Some(place))?;
         // Also if somebody cut it.
@@ -199,7 +199,7 @@ impl Segment {
 
     /// Whether it reaches to `end`, or at least behind the end of the file.
     pub fn suffices(&self, store: &Store, end: u64) -> Result<bool, StoreError> {
-        Ok(self.reach() >= end.min(whole_pages(store.size(self.ino)?)) && self.reach() > 0)
+        Ok(self.reach() >= end.min(whole_pages(store.namespace().size(self.ino)?)) && self.reach() > 0)
     }
 
     /// Makes sure that the first `len` bytes are counted, and that the host has memory for them: whoever touches memory
@@ -361,7 +361,7 @@ impl Segment {
 
     /// The objects' bytes of `range` have become others: takes those. What is behind the end of the file is zeros.
     pub fn changed(&self, state: &mut State, store: &Store, range: std::ops::Range<u64>) -> Result<(), StoreError> {
-        let size = store.size(self.ino)?;
+        let size = store.namespace().size(self.ino)?;
         let range = range.start.min(self.reach())..range.end.min(self.reach());
         let mut at = range.start;
         let mut piece = vec![0; PIECE_LEN.min((range.end - range.start) as usize)];
@@ -384,7 +384,7 @@ impl Segment {
     /// The file, which had `before` bytes if that is known, may have another size: what is beyond the end is zeros, and so is
     /// what it has grown by.
     pub fn resized(&self, state: &mut State, store: &Store, before: Option<u64>) -> Result<(), StoreError> {
-        let size = store.size(self.ino)?;
+        let size = store.namespace().size(self.ino)?;
         self.zero(state, before.map_or(size, |before| before.min(size))..u64::MAX)
     }
 
@@ -407,7 +407,7 @@ impl Segment {
             return Ok(0);
         }
         // A file that became longer while the segment began, and by so much, is nothing that it was asked to stand for.
-        let end = self.reach().min(store.size(self.ino)?).min(SEGMENT_LEN_MAX);
+        let end = self.reach().min(store.namespace().size(self.ino)?).min(SEGMENT_LEN_MAX);
         let mut piece = vec![0; PIECE_LEN.min(end as usize)];
         let (mut at, mut written) = (0, 0);
         while at < end {

@@ -221,7 +221,7 @@ impl Segments {
         if let Some(segment) = self.find(ino) {
             let mut state = segment.state();
             if !segment.has_ended() {
-                let size = store.size(ino)?;
+                let size = store.namespace().size(ino)?;
                 segment.before_growth(&mut state, size, end(size))?;
                 let done = act()?;
                 follow(&segment, &mut state, &done, Some(size))?;

@@ -80,7 +80,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         workers: core.workers as u32,
         connections: core.connections().len() as u64,
         cluster: core.cluster.get().map(|cluster| cluster.status(&core.store)),
-        checksums: core.store.checksum_status(),
+        checksums: core.store.objects().checksum_status(),
         scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),
         refused: core.rejections.by_reason(),

@@ -19,7 +19,7 @@ use siphasher::sip128::{self, Hasher128 as _};
 use std::hash::Hasher as _;
 
 /// How long a capability for objects is valid at most, in seconds. So long after a file was removed a late write can have a
-/// valid one at most: see [`crate::Store::remove_detached`].
+/// valid one at most: see [`crate::ObjectStore::remove_detached`].
 pub const OBJECT_CAPABILITY_SECS_MAX: u64 = 900;
 
 pub(crate) struct CapabilitySigner(SipHasher24);

@@ -2,7 +2,7 @@
 //!
 //! The host tells of bytes that it could not write once, to whoever has it sync them, be that a program's `fsync` or our own
 //! write-back ([`crate::settle`], [`crate::extent`]). So each loss is counted with the content, and everybody who has the file open
-//! hears of it at his next `fsync`, once: whoever counts for him ([`Store::lost_writes`]) says of how many he has heard. Who
+//! hears of it at his next `fsync`, once: whoever counts for him ([`Namespace::lost_writes`]) says of how many he has heard. Who
 //! opens the file later hears of what nobody has heard yet. Linux does the same (`errseq_t`, `lib/errseq.c`), but for each
 //! description of an open file: here it is for each session. Who has not heard of it when the process ends hears of it by the
 //! verifier of the next one (`database::stop`).
@@ -43,7 +43,7 @@ impl Store {
 
     /// Puts what lies on `target` of the file's bytes on stable storage. [`StoreError::Stale`] if that is not one of the
     /// file's targets, or if there are some and none is named. Fails as well if bytes were lost before, and whoever asks has not
-    /// been told: he knows of `heard` such losses ([`Self::lost_writes`]), which are brought up to date.
+    /// been told: he knows of `heard` such losses ([`crate::Namespace::lost_writes`]), which are brought up to date.
     pub fn fsync_target_after(
         &self,
         ino: Ino,
@@ -176,16 +176,17 @@ mod tests {
         let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
         let lose = || store.objects.note_lost_writes(&inode.content, place, None, Errno::IO);
         let sync = |heard: &mut Option<u64>| store.fsync_target_after(ino, Some(TargetId(0)), heard).is_ok();
-        let (mut first, mut second) = (Some(store.lost_writes(ino)), Some(store.lost_writes(ino)));
+        let (mut first, mut second) =
+            (Some(store.namespace().lost_writes(ino)), Some(store.namespace().lost_writes(ino)));
         assert!(sync(&mut first) && sync(&mut second));
         lose();
         assert!(!sync(&mut first) && sync(&mut first));
-        let mut late = Some(store.lost_writes(ino));
+        let mut late = Some(store.namespace().lost_writes(ino));
         assert!(sync(&mut late), "it was heard of before he came");
         assert!(!sync(&mut second) && sync(&mut second) && sync(&mut first) && sync(&mut None));
         // While nobody has the file open.
         lose();
-        let mut next = Some(store.lost_writes(ino));
+        let mut next = Some(store.namespace().lost_writes(ino));
         assert!(!sync(&mut next) && sync(&mut next) && sync(&mut None));
     }
 

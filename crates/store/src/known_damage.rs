@@ -225,9 +225,7 @@ impl Known<'_> {
 
     /// Blocks from `first` on were cut off.
     pub fn cut(&self, first: u64) {
-        if !self.all.is_empty() {
-            self.written(first, u64::MAX, |_| 0);
-        }
+        self.zeroed(first..u64::MAX);
     }
 
     /// These blocks are zeros, or a hole.
@@ -315,7 +313,7 @@ mod tests {
             store.unlink(&Caller::ROOT, Ino::ROOT, names[index].as_bytes(), now()).unwrap();
         };
         unlink(&store, 0);
-        store.remove_unused().unwrap();
+        store.objects().remove_unused().unwrap();
         assert_eq!(notes(&store), (2, 2));
         store.write(inos[1], BLOCK as u64, &[8; BLOCK], now()).unwrap();
         assert_eq!(notes(&store), (2, 2), "a power cut may bring it back");

@@ -63,8 +63,8 @@
 //!
 //! # Where what is
 //! [`Store`] has two parts that do not know each other: [`Namespace`], which opens no object, and [`ObjectStore`], which knows no name.
-//! An `impl` of one of them, in whatever module, needs only that one; what needs both is an `impl Store`, and what servers ask of one
-//! alone is in `facade`.
+//! An `impl` of one of them, in whatever module, needs only that one; what needs both is an `impl Store`. What servers want of one
+//! alone they ask of that ([`Store::objects`], [`Store::namespace`]).
 //!
 //! `walk` goes from paths to inodes, `volumes` knows which of them are on other servers, `moving` brings one to another server; `namespace`, `rename`, `open`,
 //! `attr`, and `xattr` change metadata through `edit`, one atomic change of database and memory; `dirty_inodes` knows what the database
@@ -97,7 +97,6 @@ mod emergency_space;
 mod engine;
 mod error;
 mod extent;
-mod facade;
 mod fence;
 #[cfg(test)]
 mod fixture;
@@ -199,7 +198,7 @@ pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// One server's file system. See the [crate] for what it guarantees.
 ///
-/// It does what needs both of its parts, and what is asked of one it has done by that (`facade`).
+/// It does what needs both of its parts.
 pub struct Store {
     namespace: Namespace,
     objects: ObjectStore,
@@ -273,6 +272,16 @@ struct Numbers {
 }
 
 impl Store {
+    /// The part that knows no name or inode.
+    pub fn objects(&self) -> &ObjectStore {
+        &self.objects
+    }
+
+    /// The part that opens no object.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     /// Whether the last stop was no clean one.
     pub fn is_recovered(&self) -> bool {
         self.is_recovered

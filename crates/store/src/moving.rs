@@ -394,7 +394,7 @@ impl Store {
         change.remove_xattrs(ino)?;
         change.commit()?;
         self.sync()?;
-        self.remove_unused().map(drop)
+        self.objects().remove_unused().map(drop)
     }
 
     fn drop_inodes(&self, volume: VolumeId) -> Result<usize, StoreError> {

@@ -398,7 +398,8 @@ mod tests {
         let dir = Ino(store.mkdir(&ROOT, Ino::ROOT, b"a/b", 0o755, now).unwrap().ino);
         let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
         let file = store.open_file(&ROOT, dir, b"f", &how, now).unwrap().ino;
-        let tell = |store: &Store, ino| store.path_in_memory(ino).map(|path| String::from_utf8(path).unwrap());
+        let tell =
+            |store: &Store, ino| store.namespace().path_in_memory(ino).map(|path| String::from_utf8(path).unwrap());
         // Whoever changes names has this lock, and keeps it while the database waits for its device.
         let changing = store.namespace.own();
         for (ino, path) in [(Ino::ROOT, "/"), (dir, "/a/b"), (file, "/a/b")] {

@@ -179,11 +179,11 @@ fn a_capability_is_of_one_generation() {
     let machine = Machine::new(1);
     let Opened { ino, capability, .. } = machine.open_as(&ROOT, "file");
     let store = machine.store();
-    store.verify_access(&capability, access::WRITE).unwrap();
+    store.namespace().verify_access(&capability, access::WRITE).unwrap();
     // As from a run whose metadata were replaced by older ones.
     let other = store.namespace.signer.sign(ino.0, capability.generation ^ 1, capability.access, capability.holder);
-    assert!(matches!(store.verify(&other), Err(crate::StoreError::Stale)));
-    assert!(matches!(store.verify_access(&other, access::READ), Err(crate::StoreError::Stale)));
+    assert!(matches!(store.namespace().verify(&other), Err(crate::StoreError::Stale)));
+    assert!(matches!(store.namespace().verify_access(&other, access::READ), Err(crate::StoreError::Stale)));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_file_that_was_replaced_is_whole() {
         machine.release_all(&[old, new]);
         machine.rename("temporary", "target", RenameHow::Replace);
         if is_synced {
-            assert_eq!(machine.store().remove_unused().unwrap(), 1);
+            assert_eq!(machine.store().objects().remove_unused().unwrap(), 1);
         }
         machine.cut_power();
         if is_synced {
@@ -244,9 +244,9 @@ fn an_unlinked_file_is_whole_or_gone() {
         assert_eq!(machine.len_of("file", 1), Some(20_000));
         let ino = machine.open("file");
         machine.remove_name("file");
-        assert_eq!(machine.store().remove_unused().unwrap(), 0, "it is open");
+        assert_eq!(machine.store().objects().remove_unused().unwrap(), 0, "it is open");
         machine.release_all(&[ino]);
-        assert_eq!(machine.store().remove_unused().unwrap(), 1);
+        assert_eq!(machine.store().objects().remove_unused().unwrap(), 1);
         machine.cut_power();
         assert_eq!((machine.find("file"), machine.objects()), (None, 0));
     }
@@ -376,7 +376,7 @@ fn a_file_without_a_name_leaves_nothing() {
         assert_eq!(machine.content(ino), [2; 9_000]);
         if is_released {
             machine.release_all(&[ino]);
-            assert_eq!(machine.store().remove_unused().unwrap(), 2, "the old ones and the new ones");
+            assert_eq!(machine.store().objects().remove_unused().unwrap(), 2, "the old ones and the new ones");
             assert_eq!(machine.objects(), 0);
         }
         machine.cut_power();
@@ -439,7 +439,10 @@ fn a_power_cut_in_the_middle_of_writing_makes_no_damage() {
             assert_eq!(machine.content(old).len(), 50_000);
             machine.settle();
             machine.cut_power();
-            assert_eq!((machine.content(old).len(), machine.store().checksum_status().unsettled_files), (50_000, 0));
+            assert_eq!(
+                (machine.content(old).len(), machine.store().objects().checksum_status().unsettled_files),
+                (50_000, 0)
+            );
             machine.store().write(old, 50_000 - 10, &[1; 10], at(4)).unwrap();
             machine.store().flush_dirty().unwrap();
         }
@@ -449,7 +452,7 @@ fn a_power_cut_in_the_middle_of_writing_makes_no_damage() {
         machine.store().write(old, 0, &[9; 20_000], at(5)).unwrap();
         machine.cut_power();
         assert!(machine.content(old).iter().skip(7_100).all(|b| *b == 1));
-        assert_eq!(machine.store().checksum_status().damaged_total, 0);
+        assert_eq!(machine.store().objects().checksum_status().damaged_total, 0);
     }
 }
 

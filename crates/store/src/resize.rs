@@ -320,7 +320,7 @@ mod tests {
                 let zeros = bytes[..len].get(from..).unwrap_or_default();
                 assert!(zeros.iter().all(|byte| matches!(byte, 0 | 9)), "{block}");
             }
-            assert_eq!(store.checksum_status().damaged_total, 0);
+            assert_eq!(store.objects().checksum_status().damaged_total, 0);
         }
     }
 }

@@ -4,18 +4,18 @@
 //! server's targets too. Clients go to the servers of its targets themselves. Whether a file is spread stands in its record,
 //! and not in its layout: a volume can move to the server that has a file's targets, or away from it. Its objects have the
 //! number and the generation of its inode for as long as it lives, so whether an object is still wanted is answered by its
-//! number ([`Store::is_wanted`]).
+//! number ([`Namespace::is_wanted`]).
 //!
 //! | operation | who calls it, and when |
 //! |---|---|
 //! | [`Store::open_spread`] | as [`Store::open_file`], with the layout of the file should it be created |
-//! | [`Store::spread_of`] | what a client needs for the objects: number, generation, layout, size, number of the last cut |
+//! | [`Namespace::spread_of`] | what a client needs for the objects: number, generation, layout, size, number of the last cut |
 //! | [`Store::tell_size`] | for a writer, before a write returns that may have moved the end, or met a cut that it did not know of |
 //! | [`Store::note_writer`] | before somebody is given a capability to write the objects |
-//! | [`Store::note_loose`], [`Store::cut_loose`] | when a writer is gone who may not have told all |
+//! | [`Namespace::note_loose`], [`Store::cut_loose`] | when a writer is gone who may not have told all |
 //! | [`Store::begin_cut`], [`Store::finish_cut`], [`Store::cuts_to_redo`] | to make a file shorter |
 //! | [`Store::files_to_count`], [`Store::keep_blocks`] | to have counted what its objects take: the head of `spread::uncounted` |
-//! | [`Store::objects_to_remove`], [`Store::objects_removed`] | to have objects of removed files removed, until every server has said so |
+//! | [`Store::objects_to_remove`], [`Namespace::objects_removed`] | to have objects of removed files removed, until every server has said so |
 //! | [`Store::fsync_attributes`] | for `fsync`, once the objects were synced |
 //!
 //! What needs the bytes, by the inode, is [`StoreError::Spread`].
@@ -40,7 +40,7 @@
 //! * Objects say with each write which was their last cut, and the writer tells that here, the lowest of those that his write
 //!   met. A write before a cut that is told after it was begun is refused ([`StoreError::CutMeanwhile`]). Did the first cut after it make the file shorter, it
 //!   was cut off as the program asked, and is done: others may have seen it, so it must not come back. Did that cut leave the size, what is behind
-//!   that was seen by nobody and is written again ([`Store::was_shortened_after`]). After a start that is not known of earlier
+//!   that was seen by nobody and is written again ([`Namespace::was_shortened_after`]). After a start that is not known of earlier
 //!   cuts, and the write fails, if it moved the end. A writer tells also if the end did not move and any of the
 //!   numbers is not the one that he knows: his idea of the end is older than a cut. If all of them are, the whole write came
 //!   before any later cut, as if it had returned before that began.
@@ -52,7 +52,7 @@
 //!
 //! # Writers that are gone
 //! What a client wrote behind the end and did not live to tell stays in an object, and would show if the file grew over it. So
-//! a file that lost a writer is *loose* ([`Store::note_loose`]): it does not grow before a cut to the size that it has was begun
+//! a file that lost a writer is *loose* ([`Namespace::note_loose`]): it does not grow before a cut to the size that it has was begun
 //! ([`Store::cut_loose`]) and done. A write that comes later still is refused by the object: it knows of no cut as late
 //! as that one. Who says that a file is loose knows who may write its objects: those to whom a capability for that was given
 //! ([`Store::note_writer`]). Of those a store that was not closed has lost all, so from its first unclean stop on every spread
@@ -62,7 +62,7 @@
 //!
 //! # Removal
 //! The batch that takes the last name away puts the objects into the table `spread_orphans`. They are handed out when no
-//! session has the file open any more, after that batch is on stable storage, and stay until [`Store::objects_removed`].
+//! session has the file open any more, after that batch is on stable storage, and stay until [`Namespace::objects_removed`].
 
 mod uncounted;
 
@@ -143,7 +143,7 @@ impl SpreadObjects {
 }
 
 impl Cut {
-    /// Each object, and how long it is to be at most: what [`Store::cut_object`] is asked for.
+    /// Each object, and how long it is to be at most: what [`crate::ObjectStore::cut_object`] is asked for.
     pub fn parts(&self) -> impl Iterator<Item = (ObjectPlace, u64)> {
         let places = self.objects.places().enumerate();
         places.map(|(index, place)| (place, object_size(&self.objects.layout, index, self.size_bytes)))
@@ -254,7 +254,7 @@ impl Store {
 
     /// Begins to cut loose files to the sizes that they have, `max` of them at most; that stands on stable storage when this
     /// returns. One that cannot be cut stays loose, and keeps no other from being cut. Nothing begins in a closed volume: it may
-    /// have been copied already. To be called within a [passage](Self::passage).
+    /// have been copied already. To be called within a [passage](Namespace::passage).
     pub fn cut_loose(&self, max: usize) -> Result<Vec<Cut>, StoreError> {
         let closed = self.namespace.whereabouts();
         let is_closed = |ino: u64| closed.as_ref().is_some_and(|known| known.closed.contains_key(&Ino(ino).volume()));
@@ -402,7 +402,7 @@ impl Namespace {
     }
 
     /// Whether objects of this number and generation are those of a spread file that is there, or open: what the servers that
-    /// have them ask ([`Store::detached_objects`]). Of a file that another server has by now this one knows nothing.
+    /// have them ask ([`crate::ObjectStore::detached_objects`]). Of a file that another server has by now this one knows nothing.
     pub fn is_wanted(&self, number: u64, generation: u32) -> Result<bool, StoreError> {
         match self.inode(number) {
             Ok(inode) => Ok(inode.has(SPREAD) && inode.generation == generation),

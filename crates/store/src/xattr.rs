@@ -256,14 +256,14 @@ mod tests {
             let before = opened(&store, "a", is_dir);
             remove_name(&store, "a", is_dir);
             let after = opened(&store, "b", is_dir);
-            store.remove_xattr(&ROOT, after, b"", true, b"user.a", at(3)).unwrap();
+            store.namespace().remove_xattr(&ROOT, after, b"", true, b"user.a", at(3)).unwrap();
             remove_name(&store, "b", is_dir);
             set(&store, after).unwrap();
             let stays = opened(&store, "c", is_dir);
             drop(store);
             let store = Store::open(&config(&dir)).unwrap();
             assert_eq!([before, after, stays].map(|ino| kept(&store, ino)), [0, 0, 1]);
-            assert_eq!(store.list_xattrs(&ROOT, stays, b"", true).unwrap(), b"user.a\0");
+            assert_eq!(store.namespace().list_xattrs(&ROOT, stays, b"", true).unwrap(), b"user.a\0");
         }
     }
 
@@ -275,9 +275,9 @@ mod tests {
         let has = || store.namespace.load(ino.0).unwrap().record().has_xattrs;
         assert!(has());
         store.set_xattr(&ROOT, ino, b"", true, b"user.b", b"", XattrHow::Either, at(3)).unwrap();
-        store.remove_xattr(&ROOT, ino, b"", true, b"user.a", at(3)).unwrap();
+        store.namespace().remove_xattr(&ROOT, ino, b"", true, b"user.a", at(3)).unwrap();
         assert!(has());
-        store.remove_xattr(&ROOT, ino, b"", true, b"user.b", at(3)).unwrap();
+        store.namespace().remove_xattr(&ROOT, ino, b"", true, b"user.b", at(3)).unwrap();
         assert!(!has());
     }
 }

@@ -171,7 +171,7 @@ impl Exchanger {
         if now >= self.next_closed_at {
             self.next_closed_at = now + CLOSED_EVERY;
             if let Some(cluster) = self.core.cluster.get() {
-                cluster.placing.forget_closed(|ino| self.core.store.is_open(ino));
+                cluster.placing.forget_closed(|ino| self.core.store.namespace().is_open(ino));
             }
         }
     }

@@ -116,7 +116,8 @@ impl Inspector {
             }
             Stage::First | Stage::Second => {}
         }
-        let found = store.detached_objects(self.after, AT_ONCE_MAX).inspect_err(|error| inspection.fail(error))?;
+        let found =
+            store.objects().detached_objects(self.after, AT_ONCE_MAX).inspect_err(|error| inspection.fail(error))?;
         self.after = (found.len() == AT_ONCE_MAX).then(|| found.last().copied()).flatten();
         if stage != Stage::Second {
             // Not while the state is locked: it may take a while.
@@ -146,7 +147,7 @@ pub(super) fn id_of(object: ObjectId) -> ObjectsId {
 fn lost(store: &Store, place: ObjectPlace) -> Option<String> {
     let object = place.object;
     let mut first = [0];
-    match store.stat_object(place).and_then(|_| store.read_object(place, 0, &mut first[..])) {
+    match store.objects().stat_object(place).and_then(|_| store.objects().read_object(place, 0, &mut first[..])) {
         // One that is being removed.
         Ok(_) | Err(StoreError::Stale) => None,
         Err(error) => Some(format!(

@@ -11,7 +11,7 @@ use isonomia_store::{Creator, NewFile, Store, StoreError};
 use isonomia_units::{Ino, Placement, TargetId};
 use std::sync::Arc;
 
-/// Layouts of new files for [`isonomia_store::Store::choose_layouts`].
+/// Layouts of new files for [`isonomia_store::Namespace::choose_layouts`].
 fn chooser(map: impl Fn() -> Arc<Map>, placing: Arc<Placing>) -> impl Fn(&NewFile<'_>) -> Option<Layout> {
     move |file| {
         if file.striping.is_none() && placing.placement() == Placement::Volume {
@@ -28,7 +28,7 @@ impl Cluster {
     pub fn choose_layouts(&self, store: &Store) {
         if self.capabilities.is_some() {
             let config = self.config.clone();
-            store.choose_layouts(chooser(move || config.map(), self.placing.clone()));
+            store.namespace().choose_layouts(chooser(move || config.map(), self.placing.clone()));
         }
     }
 

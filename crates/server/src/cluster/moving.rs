@@ -187,7 +187,7 @@ pub(super) fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
     // Objects of a file may have bytes of which their writer has not told. Who writes is known first to the table of sessions,
     // when the session ends to the release queue, and then to the store. An operation may be moving that from one to the next, so each is
     // looked at only after all operations that had begun have ended.
-    let drained = || if core.store.drain(goes_on) { Ok(()) } else { Err(StoreError::Busy) };
+    let drained = || if core.store.namespace().drain(goes_on) { Ok(()) } else { Err(StoreError::Busy) };
     drained()?;
     let has_writers = core.sessions.any_writes_in(volume);
     drained()?;
@@ -213,7 +213,7 @@ fn fetch(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -> Resul
     let mut is_told = false;
     let clean = || {
         // The note goes first: after a stop in between, the copy would be continued in the middle of what was removed.
-        core.store.keep_cluster_records([(&note_key(volume)[..], None)])?;
+        core.store.namespace().keep_cluster_records([(&note_key(volume)[..], None)])?;
         if fetched.is_err() { core.store.drop_volume(volume) } else { Ok(()) }
     };
     // Who says that he has nothing of it must not have anything, or would serve it as if it were his.
@@ -253,7 +253,7 @@ fn fetch_pieces(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -
             continue;
         };
         if pieces == 0 {
-            store.skip_numbers(next_number)?;
+            store.namespace().skip_numbers(next_number)?;
         }
         store.take_piece(volume, &piece, clock::wall())?;
         coming.inodes.fetch_add(piece.inodes.len() as u64, Ordering::Relaxed);
@@ -282,7 +282,7 @@ fn is_passing(errno: u32) -> bool {
 /// Where to go on. What lies here of another time goes first.
 fn begin(store: &Store, volume: VolumeId, instruction: Version) -> Result<PiecePlace, StoreError> {
     let key = note_key(volume);
-    let noted = store.cluster_records()?.into_iter().find(|(noted, _)| *noted == key);
+    let noted = store.namespace().cluster_records()?.into_iter().find(|(noted, _)| *noted == key);
     let noted = noted.and_then(|(_, value)| postcard::from_bytes::<Note>(&value).ok());
     if let Some(noted) = noted.filter(|noted| noted.instruction == instruction.0) {
         return Ok(noted.place);
@@ -296,19 +296,19 @@ fn begin(store: &Store, volume: VolumeId, instruction: Version) -> Result<PieceP
 /// On stable storage, and with it what was taken in before.
 fn note(store: &Store, volume: VolumeId, note: &Note) -> Result<(), StoreError> {
     let value = postcard::to_stdvec(note).unwrap_or_default();
-    store.keep_cluster_records([(&note_key(volume)[..], Some(&value[..]))])
+    store.namespace().keep_cluster_records([(&note_key(volume)[..], Some(&value[..]))])
 }
 
 /// Answers a server that gets a volume of this one.
 pub fn give_piece(core: &Core, pending: &Pending, bytes: &[u8]) {
     let sent = WantedPiece::decode(bytes).ok_or(StoreError::Invalid).and_then(|WantedPiece { volume, place }| {
         let store = &core.store;
-        if !store.is_closed(volume) {
+        if !store.namespace().is_closed(volume) {
             return Err(StoreError::Canceled);
         }
         let (piece, next) = store.piece(volume, &place)?;
-        let directory = if next == PiecePlace::End { Some(store.volume_record(volume)?) } else { None };
-        let sent = Sent { piece, next, next_number: store.next_number(), directory };
+        let directory = if next == PiecePlace::End { Some(store.namespace().volume_record(volume)?) } else { None };
+        let sent = Sent { piece, next, next_number: store.namespace().next_number(), directory };
         Ok(postcard::to_stdvec(&sent).unwrap_or_default())
     });
     let seq = pending.header.seq;

@@ -176,8 +176,8 @@ impl Worker {
             Task::Cut { id, ino, size_bytes } => {
                 let store = &self.core.store;
                 // The volume may have begun to move since the request was looked at.
-                let _passage = store.passage();
-                vec![match store.check_is_here(ino).and_then(|()| store.begin_cut(ino, size_bytes, now)) {
+                let _passage = store.namespace().passage();
+                vec![match store.namespace().check_is_here(ino).and_then(|()| store.begin_cut(ino, size_bytes, now)) {
                     Ok(cut) => Done::Intended(id, self.intent_to_cut(&cut)),
                     // Another one was quicker, and the file is not that long any more; or it is elsewhere, as whoever asks
                     // again is told.
@@ -188,7 +188,7 @@ impl Worker {
             Task::Close { objects, what, highest } => self.close(objects, what, highest).into_iter().collect(),
             Task::Look { asker, mut objects } => {
                 let is_unwanted = |objects: &ObjectsId| {
-                    let wanted = self.core.store.is_wanted(objects.number, objects.generation);
+                    let wanted = self.core.store.namespace().is_wanted(objects.number, objects.generation);
                     wanted.is_ok_and(|is_wanted| !is_wanted)
                 };
                 objects.retain(is_unwanted);
@@ -213,7 +213,7 @@ impl Worker {
         self.is_loose = false;
         self.loose_at = clock::now() + LOOSE_EVERY;
         let store = &self.core.store;
-        let _passage = store.passage();
+        let _passage = store.namespace().passage();
         let cuts = store.cut_loose(LOOSE_AT_ONCE_MAX).unwrap_or_else(|error| {
             tracing::error!(%error, "files that have lost writers cannot be cut");
             Vec::new()
@@ -226,12 +226,12 @@ impl Worker {
         let Order { objects, what, parts } = order;
         match what {
             What::Cut { number } => parts.iter().try_fold(0, |highest, part| {
-                let last = self.core.store.cut_object(place_of(*objects, part), *number, part.size_bytes)?;
+                let last = self.core.store.objects().cut_object(place_of(*objects, part), *number, part.size_bytes)?;
                 Ok(highest.max(last))
             }),
             What::Remove { until_secs } => {
                 let places: Vec<ObjectPlace> = parts.iter().map(|part| place_of(*objects, part)).collect();
-                self.core.store.remove_detached(&places, *until_secs, now_secs())?;
+                self.core.store.objects().remove_detached(&places, *until_secs, now_secs())?;
                 Ok(0)
             }
         }
@@ -242,7 +242,7 @@ impl Worker {
         let (store, now) = (&self.core.store, clock::wall());
         let closed = match what {
             What::Cut { number } => {
-                let is_its = store.is_wanted(objects.number, objects.generation);
+                let is_its = store.namespace().is_wanted(objects.number, objects.generation);
                 let cut = match is_its {
                     Ok(true) => store.finish_cut(Ino(objects.number), number, highest, now),
                     // It is gone.
@@ -257,7 +257,7 @@ impl Worker {
                     Err(error) => Err(error),
                 }
             }
-            What::Remove { .. } => store.objects_removed((objects.number, objects.generation)),
+            What::Remove { .. } => store.namespace().objects_removed((objects.number, objects.generation)),
         };
         match closed {
             Ok(()) => Some(Done::Heard(Input::IntentClosed { objects, what })),
@@ -271,11 +271,11 @@ impl Worker {
     fn remove_unwanted(&self, objects: &[ObjectsId]) -> Result<(), StoreError> {
         let store = &self.core.store;
         for wanted in objects {
-            let mut places = store.detached_objects(Some(last_before(*wanted)), PARTS_MAX)?;
+            let mut places = store.objects().detached_objects(Some(last_before(*wanted)), PARTS_MAX)?;
             places.retain(|place| id_of(place.object) == *wanted);
             if !places.is_empty() {
                 tracing::info!(number = wanted.number, objects = places.len(), "objects of no file are removed");
-                store.remove_detached(&places, valid_until_secs(), now_secs())?;
+                store.objects().remove_detached(&places, valid_until_secs(), now_secs())?;
                 self.core.cluster.get().iter().for_each(|cluster| cluster.inspection.removed(places.len()));
             }
         }
@@ -331,7 +331,7 @@ impl Worker {
                     let Places { objects: ObjectsId { number, generation }, places } = places;
                     places.iter().try_fold(0, |blocks, (index, target)| {
                         let object = ObjectId { number: *number, generation: *generation, index: *index };
-                        let found = store.object_blocks(ObjectPlace { object, target: *target })?;
+                        let found = store.objects().object_blocks(ObjectPlace { object, target: *target })?;
                         Ok::<u64, StoreError>(blocks + found)
                     })
                 };
@@ -343,7 +343,7 @@ impl Worker {
             Act::Keep { round, counted } => {
                 let counted: Vec<_> =
                     counted.iter().map(|(id, blocks)| ((id.number, id.generation), *blocks)).collect();
-                let _passage = store.passage();
+                let _passage = store.namespace().passage();
                 if let Err(error) = store.keep_blocks(round, &counted) {
                     tracing::warn!(%error, "what files take cannot be noted");
                 }
@@ -354,11 +354,11 @@ impl Worker {
 
     /// Goes on with the pass over this server's objects.
     fn ask(&mut self) -> Result<Option<Done>, StoreError> {
-        let found = self.core.store.detached_objects(self.asked, ASKED_AT_ONCE_MAX)?;
+        let found = self.core.store.objects().detached_objects(self.asked, ASKED_AT_ONCE_MAX)?;
         self.asked = (found.len() == ASKED_AT_ONCE_MAX).then(|| found.last().copied()).flatten();
         if self.asked.is_none() {
             self.pass_at = clock::now() + PASS_EVERY;
-            self.core.store.forget_removed(now_secs())?;
+            self.core.store.objects().forget_removed(now_secs())?;
         }
         let mut objects: Vec<ObjectsId> = found.iter().map(|place| id_of(place.object)).collect();
         objects.dedup();

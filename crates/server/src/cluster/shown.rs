@@ -10,7 +10,7 @@ impl Cluster {
     /// All volumes that are known of, and all servers.
     pub fn volumes(&self, store: &Store) -> VolumeList {
         let map = &self.config.map();
-        let known = store.whereabouts().unwrap_or_default();
+        let known = store.namespace().whereabouts().unwrap_or_default();
         let name_of = |server: ServerId| map.server(server).map_or_else(|| server.to_string(), |s| s.name.to_string());
         let place = |name: &[u8], volume: VolumeId| VolumePlace {
             name: String::from_utf8_lossy(name).into_owned(),
@@ -35,10 +35,11 @@ impl Cluster {
 
     /// What operators are told.
     pub fn status(&self, store: &Store) -> ClusterStatus {
-        let known = store.whereabouts().unwrap_or_default();
+        let known = store.namespace().whereabouts().unwrap_or_default();
         // What is known of the table may still name one that was removed here.
         let is_here = |volume: &VolumeId| {
-            known.servers.get(volume) == Some(&self.config.number) && store.has_volume(*volume).unwrap_or(false)
+            known.servers.get(volume) == Some(&self.config.number)
+                && store.namespace().has_volume(*volume).unwrap_or(false)
         };
         let here = known.names.iter().filter(|(_, volume)| is_here(volume));
         let mut volumes: Vec<VolumeStatus> = here

@@ -68,7 +68,8 @@ pub fn change(header: &RequestHeader) -> SetAttr {
 
 /// Where the session may begin from now on, having come to `ino`.
 fn start_at(store: &Store, connection: &Connection, ino: Ino) -> Capability {
-    let proof = if connection.is_trusted { None } else { store.prove(ino, connection.credentials.uid).ok() };
+    let proof =
+        if connection.is_trusted { None } else { store.namespace().prove(ino, connection.credentials.uid).ok() };
     // One that is gone already needs no proof.
     proof.unwrap_or(Capability::unproven(ino))
 }

@@ -31,7 +31,7 @@ pub(super) fn put_reserved(
     reserved: &Reserved,
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
-    let found = core.store.spread_of(Ino(header.ino))?;
+    let found = core.store.namespace().spread_of(Ino(header.ino))?;
     if found.shortened > reserved.cuts {
         return Err(StoreError::CutMeanwhile.into());
     }
@@ -85,7 +85,7 @@ pub(super) fn put_opened(
     capability: &Capability,
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
-    let outcome = core.store.spread_of(Ino(capability.ino)).map_err(Refusal::from);
+    let outcome = core.store.namespace().spread_of(Ino(capability.ino)).map_err(Refusal::from);
     let outcome = outcome.and_then(|found| put(core, connection, capability, &found, reply));
     if outcome.is_err() {
         core.release(connection, Ino(capability.ino), header.owner)?;
@@ -101,7 +101,7 @@ pub(super) fn find_objects(
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
     proof::check_opened(core, connection, header)?;
-    let found = core.store.spread_of(Ino(header.ino))?;
+    let found = core.store.namespace().spread_of(Ino(header.ino))?;
     reply.value = found.shortened;
     if header.valid & find::END_ONLY != 0 {
         return put_end(core, connection, &header.capability(), &found, reply);
@@ -122,14 +122,14 @@ pub(super) fn tell_size(
         Err(StoreError::CutMeanwhile) => false,
         taken => taken.map(|_| true)?,
     };
-    let found = core.store.spread_of(ino)?;
+    let found = core.store.namespace().spread_of(ino)?;
     reply.value = match taken {
         true => told::TAKEN,
         false if cuts < found.cuts => told::CUT,
         false => told::AGAIN,
     };
     if reply.value == told::CUT {
-        reply.cuts = match core.store.was_shortened_after(ino, cuts)? {
+        reply.cuts = match core.store.namespace().was_shortened_after(ino, cuts)? {
             Some(true) => told::SHORTENED,
             Some(false) => told::KEPT,
             None => told::UNKNOWN,
@@ -174,7 +174,7 @@ pub(super) fn set_layout<'v>(
     let attr = core.store.get_attr(caller, at, path, follow)?;
     let is_layout = || std::str::from_utf8(value).is_ok_and(|text| text.parse::<Striping>().is_ok());
     if attr.kind() == FileKind::Regular && attr.size_bytes > 0 && is_layout() {
-        core.store.access(caller, at, path, MAY_WRITE)?;
+        core.store.namespace().access(caller, at, path, MAY_WRITE)?;
         return Ok(None);
     }
     let striping = cluster.checked_striping(value)?;
@@ -182,7 +182,7 @@ pub(super) fn set_layout<'v>(
         return Ok(Some(striping.to_string().into_bytes().into()));
     }
     let layout = cluster.layout(&striping, (Ino(attr.ino), None));
-    core.store.set_layout(caller, at, path, follow, layout)?;
+    core.store.namespace().set_layout(caller, at, path, follow, layout)?;
     Ok(None)
 }
 
@@ -195,7 +195,7 @@ pub(super) fn layout_of(
 ) -> Result<Option<Vec<u8>>, Refusal> {
     let Some(cluster) = core.cluster.get().filter(|_| name == XATTR) else { return Ok(None) };
     let attr = core.store.get_attr(caller, at, path, follow)?;
-    Ok(match core.store.spread_of(Ino(attr.ino)) {
+    Ok(match core.store.namespace().spread_of(Ino(attr.ino)) {
         Ok(found) => Some(cluster.described(&found.objects.layout).to_string().into_bytes()),
         Err(_) => None,
     })
@@ -211,7 +211,7 @@ pub(super) fn keeps_layout(
 ) -> Result<bool, Refusal> {
     let keeps = layout_of(core, caller, (at, path, follow), name)?.is_some();
     if keeps {
-        core.store.access(caller, at, path, MAY_WRITE)?;
+        core.store.namespace().access(caller, at, path, MAY_WRITE)?;
     }
     Ok(keeps)
 }
@@ -222,7 +222,7 @@ pub(super) fn listed_xattrs(
     caller: &Caller<'_>,
     (at, path, follow): (Ino, &[u8], bool),
 ) -> Result<Vec<u8>, Refusal> {
-    let mut names = core.store.list_xattrs(caller, at, path, follow)?;
+    let mut names = core.store.namespace().list_xattrs(caller, at, path, follow)?;
     if layout_of(core, caller, (at, path, follow), XATTR)?.is_some() {
         names.extend_from_slice(XATTR);
         names.push(0);
@@ -264,7 +264,7 @@ pub(super) fn read(
     mut sink: Sink<'_>,
 ) -> Result<usize, Refusal> {
     let place = check_read(core, connection, header, &sink)?;
-    Ok(core.store.read_object(place, header.offset, sink.part(0..header.len as usize))?)
+    Ok(core.store.objects().read_object(place, header.offset, sink.part(0..header.len as usize))?)
 }
 
 /// Reads if nothing has to be waited for.
@@ -275,7 +275,7 @@ pub(super) fn read_cached(
     mut sink: Sink<'_>,
 ) -> Result<Cached, Refusal> {
     let place = check_read(core, connection, header, &sink)?;
-    Ok(core.store.read_object_cached(place, header.offset, sink.part(0..header.len as usize))?)
+    Ok(core.store.objects().read_object_cached(place, header.offset, sink.part(0..header.len as usize))?)
 }
 
 /// Writes.
@@ -286,7 +286,7 @@ pub(super) fn write(core: &Core, connection: &Connection, header: &RequestHeader
         let place = check(core, connection, header, access::WRITE)?;
         // The number is one more than that of the last cut that the writer knows, or 0.
         let known = header.ino2.wrapping_sub(1);
-        let written = core.store.write_object_after(known, place, header.offset, payload)?;
+        let written = core.store.objects().write_object_after(known, place, header.offset, payload)?;
         core.unsynced.wrote(Ino(header.ino), Bytes(written.len as u64));
         (reply.value, cuts) = (written.len as u64, written.cuts);
         Ok(())
@@ -308,18 +308,18 @@ pub(super) fn serve(
         match op {
             Op::Fsync => {
                 let place = check(core, connection, header, 0)?;
-                let sync = || core.store.sync_object(place);
+                let sync = || core.store.objects().sync_object(place);
                 core.with_pages_of(PagesOf::Object(place.object), Some(place.target), sync)?;
             }
             Op::Fallocate => {
                 let place = check(core, connection, header, access::WRITE)?;
                 let change = SpaceChange::from_mode(header.valid).ok_or(StoreError::Invalid)?;
-                cuts = core.store.change_object_space(place, header.offset, header.ino2, change)?;
+                cuts = core.store.objects().change_object_space(place, header.offset, header.ino2, change)?;
             }
             Op::SeekData | Op::SeekHole => {
                 let place = check(core, connection, header, 0)?;
                 let what = if op == Op::SeekData { Extent::Data } else { Extent::Hole };
-                reply.value = core.store.seek_object(place, header.offset, what)?;
+                reply.value = core.store.objects().seek_object(place, header.offset, what)?;
             }
             _ => return Err(StoreError::Invalid.into()),
         }

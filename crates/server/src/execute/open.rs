@@ -26,11 +26,11 @@ pub fn serve_cut(
     ino: Ino,
     room: &mut [u8],
 ) -> ReplyHeader {
-    let _passage = core.store.passage();
+    let _passage = core.store.namespace().passage();
     let mut reply = Reply::new(room);
     let credentials = &connection.credentials;
     let caller = &Caller { uid: credentials.uid, gid: credentials.gid, groups: &credentials.groups };
-    let outcome = core.store.check_is_here(ino).map_err(Refusal::from).and_then(|()| {
+    let outcome = core.store.namespace().check_is_here(ino).map_err(Refusal::from).and_then(|()| {
         if op == Op::Open {
             let flags = header.flags & !(flag::TRUNCATE | flag::CREATE | flag::EXCLUSIVE);
             return open(core, connection, caller, &RequestHeader { ino: ino.0, flags, ..*header }, b"", &mut reply);

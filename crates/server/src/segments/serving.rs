@@ -49,7 +49,7 @@ impl Core {
     }
 
     fn charge_write_back(&self, ino: Ino, job: &Job, written: u64) {
-        let Ok(layout) = self.store.layout(ino) else { return };
+        let Ok(layout) = self.store.namespace().layout(ino) else { return };
         let target = self.targets.iter().find(|target| target.id == layout.targets.first().copied());
         if let Some(target) = target.filter(|_| written > 0) {
             job.owe(false, target.time_for(Bytes(written)));
@@ -63,7 +63,7 @@ impl Core {
         }
         let place = place.beside(0).map_err(|_| Unmapped::NoMemory)?;
         // It stays as long as it is mapped, with a name or without.
-        self.store.acquire(ino)?;
+        self.store.namespace().acquire(ino)?;
         let entered = self.segments.begin(ino, generation, place);
         if !matches!(entered, Ok((_, true))) {
             self.store.release(ino)?;
@@ -107,7 +107,7 @@ fn map(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<u
     let stores = header.valid & STORES != 0;
     proof::check_access(core, connection, header, access::READ | if stores { access::WRITE } else { 0 })?;
     let (ino, store) = (Ino(header.ino), &core.store);
-    store.check_some_target(ino, TargetId(header.target))?;
+    store.namespace().check_some_target(ino, TargetId(header.target))?;
     let end = header.offset;
     if end == 0 || end > FILE_SIZE_MAX {
         return Err(StoreError::Invalid.into());
@@ -160,10 +160,10 @@ pub fn adopt(core: &Core) {
 
 fn adopt_one(core: &Core, dir: &Arc<OwnedFd>, name: &str) -> Result<(), StoreError> {
     let (ino, generation) = parse(name).ok_or(StoreError::Invalid)?;
-    if core.store.prove(ino, 0)?.generation != generation {
+    if core.store.namespace().prove(ino, 0)?.generation != generation {
         return Err(StoreError::Stale);
     }
-    core.store.acquire(ino)?;
+    core.store.namespace().acquire(ino)?;
     let adopted = Segment::adopt(dir.clone(), name.to_owned(), ino, &core.store, clock::now());
     if adopted.is_err() {
         core.store.release(ino)?;

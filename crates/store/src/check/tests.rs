@@ -292,7 +292,7 @@ fn circles_of_directories_are_broken() {
         assert_eq!(scratch.check(true, false), [("circle", true)], "{length}");
         assert_eq!(scratch.check(false, true), [], "{length}");
         let moved = scratch.with(|store| {
-            let listed = store.read_dir(&ROOT, Ino(lost_and_found(store)), 0, 1 << 16).unwrap();
+            let listed = store.namespace().read_dir(&ROOT, Ino(lost_and_found(store)), 0, 1 << 16).unwrap();
             listed.into_iter().map(|entry| entry.name).filter(|name| !name.starts_with(b".")).collect::<Vec<_>>()
         });
         let [moved] = &moved[..] else { panic!("{moved:?}") };
@@ -320,7 +320,7 @@ fn the_root_has_no_other_name_and_a_directory_says_its_own() {
     });
     assert_eq!(scratch.check(true, false), [("name", true), ("directory", true)]);
     assert_eq!(scratch.check(false, true), []);
-    assert_eq!(scratch.with(|store| store.path_of(Ino(dir)).unwrap()), b"/d");
+    assert_eq!(scratch.with(|store| store.namespace().path_of(Ino(dir)).unwrap()), b"/d");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn what_is_called_lost_and_found_and_what_is_in_it_stays() {
 fn extended_attributes_are_of_some_inode_that_says_so() {
     let scratch = Scratch::new();
     let file = scratch.ino("d/file");
-    let get = |store: &Store| store.list_xattrs(&ROOT, Ino(file), b"", true).unwrap();
+    let get = |store: &Store| store.namespace().list_xattrs(&ROOT, Ino(file), b"", true).unwrap();
     scratch.with(|store| {
         store.set_xattr(&ROOT, Ino(file), b"", true, b"user.a", b"1", crate::XattrHow::Either, at(3)).unwrap();
         let mut change = store.db.change();
@@ -396,7 +396,7 @@ fn identity_keys_and_numbers_that_are_lost_or_spoilt_are_made_anew() {
             assert_eq!(found.len(), 1, "{spoil} {name}: {found:?}");
             assert_eq!(scratch.check(false, true), [], "{spoil} {name}");
             assert_eq!(scratch.content("d/file").unwrap(), [7; 20_000], "{spoil} {name}");
-            let listed = scratch.with(|store| store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 16).unwrap().len());
+            let listed = scratch.with(|store| store.namespace().read_dir(&ROOT, Ino::ROOT, 0, 1 << 16).unwrap().len());
             assert_eq!(listed, 3, "{spoil} {name}");
         }
     }
@@ -452,10 +452,10 @@ fn names_of_volumes_that_other_servers_have_are_no_damage() {
     let volume = |name: &[u8], number| (name.into(), isonomia_units::VolumeId(number));
     scratch.with(|store| {
         let (own, root) = (ServerId(1), ServerId(2));
-        store.set_whereabouts(Arc::new(crate::Whereabouts { own, root, ..crate::Whereabouts::default() }));
+        store.namespace().set_whereabouts(Arc::new(crate::Whereabouts { own, root, ..crate::Whereabouts::default() }));
         store.make_volume(isonomia_units::VolumeId(1), b"own", (0o755, 0, 0), at(3)).unwrap();
         let names = [volume(b"own", 1), volume(b"others", 2)].into();
-        store.set_volume_names(&names, at(3)).unwrap();
+        store.namespace().set_volume_names(&names, at(3)).unwrap();
     });
     assert_eq!(scratch.check(false, true), []);
 }

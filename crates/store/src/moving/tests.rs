@@ -15,7 +15,11 @@ fn store(dir: &tempfile::TempDir, own: u16) -> Store {
         |number: u16| TargetDir { id: TargetId(10 * own + number), dir: dir.path().join(format!("{own}-{number}")) };
     let config = StoreConfig::new(dir.path().join(format!("{own}")), ServerId(own), vec![target(0), target(1)]);
     let store = Store::open(&config).unwrap();
-    store.set_whereabouts(Arc::new(Whereabouts { own: ServerId(own), root: ServerId(1), ..Whereabouts::default() }));
+    store.namespace().set_whereabouts(Arc::new(Whereabouts {
+        own: ServerId(own),
+        root: ServerId(1),
+        ..Whereabouts::default()
+    }));
     store
 }
 
@@ -65,8 +69,8 @@ fn seen(store: &Store) -> BTreeMap<Vec<u8>, (Attr, Vec<u8>)> {
     let mut dirs = vec![b"v".to_vec()];
     while let Some(dir) = dirs.pop() {
         let at = store.get_attr(&Caller::ROOT, Ino::ROOT, &dir, true).unwrap();
-        all.insert(dir.clone(), (at, store.list_xattrs(&Caller::ROOT, Ino::ROOT, &dir, true).unwrap()));
-        for entry in store.read_dir(&Caller::ROOT, Ino(at.ino), 0, 1 << 20).unwrap() {
+        all.insert(dir.clone(), (at, store.namespace().list_xattrs(&Caller::ROOT, Ino::ROOT, &dir, true).unwrap()));
+        for entry in store.namespace().read_dir(&Caller::ROOT, Ino(at.ino), 0, 1 << 20).unwrap() {
             if matches!(&entry.name[..], b"." | b"..") {
                 continue;
             }
@@ -82,7 +86,7 @@ fn seen(store: &Store) -> BTreeMap<Vec<u8>, (Attr, Vec<u8>)> {
                     assert_eq!(store.read(Ino(attr.ino), 0, &mut bytes[..]).unwrap(), bytes.len());
                     bytes
                 }
-                _ => store.readlink(&Caller::ROOT, Ino::ROOT, &name).unwrap(),
+                _ => store.namespace().readlink(&Caller::ROOT, Ino::ROOT, &name).unwrap(),
             };
             // What a file takes on its targets is the host's matter.
             attr.blocks = 0;
@@ -95,7 +99,7 @@ fn seen(store: &Store) -> BTreeMap<Vec<u8>, (Attr, Vec<u8>)> {
 /// Every piece comes twice, and after some of them the store that gets them starts anew.
 fn moved(from: &Store, mut to: Store, reopened: impl Fn(Store) -> Store) -> Store {
     from.freeze(VOLUME, || true).unwrap();
-    to.skip_numbers(from.next_number()).unwrap();
+    to.namespace().skip_numbers(from.namespace().next_number()).unwrap();
     let mut place = PiecePlace::BEGIN;
     for number in 0.. {
         assert!(number < 1000, "no end");
@@ -103,7 +107,7 @@ fn moved(from: &Store, mut to: Store, reopened: impl Fn(Store) -> Store) -> Stor
         for _ in 0..2 {
             to.take_piece(VOLUME, &piece, NOW).unwrap();
         }
-        assert!(!to.has_volume(VOLUME).unwrap());
+        assert!(!to.namespace().has_volume(VOLUME).unwrap());
         if number % 3 == 2 {
             to = reopened(to);
         }
@@ -112,13 +116,13 @@ fn moved(from: &Store, mut to: Store, reopened: impl Fn(Store) -> Store) -> Stor
         }
         place = next;
     }
-    to.finish_volume(VOLUME, &from.volume_record(VOLUME).unwrap()).unwrap();
+    to.finish_volume(VOLUME, &from.namespace().volume_record(VOLUME).unwrap()).unwrap();
     from.drop_volume(VOLUME).unwrap();
     to
 }
 
 fn is_clean(store: &Store) {
-    assert!(!store.has_volume(VOLUME).unwrap());
+    assert!(!store.namespace().has_volume(VOLUME).unwrap());
     store.db.raw_records(&first(VOLUME).to_be_bytes(), &beyond(VOLUME), |ino, _| panic!("inode {ino:x}")).unwrap();
     store.db.raw_names(&first(VOLUME).to_be_bytes(), &beyond(VOLUME), |_, _, name, _| panic!("{name:?}")).unwrap();
     store.db.raw_xattrs(&first(VOLUME).to_be_bytes(), &beyond(VOLUME), |key, _| panic!("{key:?}")).unwrap();
@@ -175,7 +179,7 @@ fn nothing_is_left_of_a_volume_that_did_not_come() {
     fill(&one);
     one.set_xattr(&Caller::ROOT, Ino::ROOT, b"v", true, b"user.of", b"its own", XattrHow::Either, NOW).unwrap();
     one.freeze(VOLUME, || true).unwrap();
-    other.skip_numbers(one.next_number()).unwrap();
+    other.namespace().skip_numbers(one.namespace().next_number()).unwrap();
     let mut place = PiecePlace::BEGIN;
     while place != PiecePlace::End {
         let (piece, next) = one.piece(VOLUME, &place).unwrap();
@@ -198,7 +202,7 @@ fn a_volume_with_open_files_does_not_rest() {
     assert!(matches!(one.freeze(VOLUME, || true), Err(StoreError::Busy)));
     one.release(ino).unwrap();
     one.freeze(VOLUME, || true).unwrap();
-    let passage = one.passage();
+    let passage = one.namespace().passage();
     assert!(matches!(one.freeze(VOLUME, || false), Err(StoreError::Busy)));
     drop(passage);
     one.freeze(VOLUME, || false).unwrap();
@@ -223,13 +227,14 @@ fn no_cut_begins_in_a_closed_volume() {
         other.namespace.inodes.remove(ino.0);
     }
     let one = moved(&other, store(&dir, 3), |store| store);
-    let known = one.whereabouts().unwrap();
+    let known = one.namespace().whereabouts().unwrap();
     one.freeze(VOLUME, || true).unwrap();
-    one.set_whereabouts(Arc::new(Whereabouts { closed: [(VOLUME, ServerId(2))].into(), ..(*known).clone() }));
-    one.note_loose(ino).unwrap();
+    one.namespace()
+        .set_whereabouts(Arc::new(Whereabouts { closed: [(VOLUME, ServerId(2))].into(), ..(*known).clone() }));
+    one.namespace().note_loose(ino).unwrap();
     assert_eq!(one.cut_loose(9).unwrap(), []);
     assert!(matches!(one.freeze(VOLUME, || true), Err(StoreError::Busy)), "it has to be cut first");
-    one.set_whereabouts(known);
+    one.namespace().set_whereabouts(known);
     assert_eq!(one.cut_loose(9).unwrap().len(), 1);
     assert!(matches!(one.freeze(VOLUME, || true), Err(StoreError::Busy)), "it is being cut");
 }

@@ -80,7 +80,7 @@ fn who_takes_over_is_the_only_one_to_change_anything() {
         old.mkdir(&ROOT, Ino::ROOT, b"dir", 0o755, NOW).map(drop),
         old.unlink(&ROOT, Ino::ROOT, b"more", NOW),
         old.rename(&ROOT, Ino::ROOT, b"more", Ino::ROOT, b"kept", crate::RenameHow::Replace, NOW),
-        old.keep_cluster_records([(&b"k"[..], Some(&b"v"[..]))]),
+        old.namespace().keep_cluster_records([(&b"k"[..], Some(&b"v"[..]))]),
         old.close(),
     ];
     for (number, outcome) in refused.into_iter().enumerate() {

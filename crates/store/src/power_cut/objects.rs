@@ -16,13 +16,16 @@ impl Machine {
     /// The object has nothing but `byte`, and so many.
     fn object_len(&self, byte: u8) -> usize {
         let mut bytes = vec![0xee; 1 << 20];
-        let len = self.store().read_object(PLACE, 0, &mut bytes).unwrap();
+        let len = self.store().objects().read_object(PLACE, 0, &mut bytes).unwrap();
         assert!(bytes[..len].iter().all(|found| *found == byte), "the object has other bytes than {byte}");
         len
     }
 
     fn write_object(&self, byte: u8, range: std::ops::Range<u64>) {
-        self.store().write_object(PLACE, range.start, &vec![byte; (range.end - range.start) as usize]).unwrap();
+        self.store()
+            .objects()
+            .write_object(PLACE, range.start, &vec![byte; (range.end - range.start) as usize])
+            .unwrap();
     }
 
     fn spread(&self, name: &str) -> Ino {
@@ -43,7 +46,7 @@ fn an_object_that_was_synced_is_there_and_one_that_was_not_is_nobodys() {
     machine.cut_power();
     assert_eq!((machine.object_len(1), machine.objects()), (0, 0), "its record is lost");
     machine.write_object(1, 0..10_000);
-    machine.store().sync_object(PLACE).unwrap();
+    machine.store().objects().sync_object(PLACE).unwrap();
     // Written once more, also after it was settled: bytes and checksums on stable storage do not agree.
     for is_settled in [false, true] {
         machine.cut_power();
@@ -54,7 +57,7 @@ fn an_object_that_was_synced_is_there_and_one_that_was_not_is_nobodys() {
         machine.write_object(1, 5_000..20_000);
         machine.cut_power();
         assert_eq!(machine.object_len(1), 20_000, "the host wrote it back");
-        machine.store().cut_object(PLACE, 1 + u64::from(is_settled), 10_000).unwrap();
+        machine.store().objects().cut_object(PLACE, 1 + u64::from(is_settled), 10_000).unwrap();
     }
 }
 
@@ -62,47 +65,47 @@ fn an_object_that_was_synced_is_there_and_one_that_was_not_is_nobodys() {
 fn a_cut_is_done_once_and_what_was_synced_after_it_stays() {
     let mut machine = Machine::new(1);
     machine.write_object(1, 0..40_000);
-    machine.store().sync_object(PLACE).unwrap();
-    machine.store().cut_object(PLACE, 5, 6_000).unwrap();
+    machine.store().objects().sync_object(PLACE).unwrap();
+    machine.store().objects().cut_object(PLACE, 5, 6_000).unwrap();
     // Of the database there is what the cut itself synced: that it is to be done.
     machine.cut_power();
     assert_eq!(machine.object_len(1), 6_000);
     machine.cut_power();
-    machine.store().cut_object(PLACE, 6, 5_000).unwrap();
+    machine.store().objects().cut_object(PLACE, 6, 5_000).unwrap();
     machine.write_object(1, 5_000..30_000);
-    machine.store().sync_object(PLACE).unwrap();
+    machine.store().objects().sync_object(PLACE).unwrap();
     machine.cut_power();
     assert_eq!(machine.object_len(1), 30_000, "written after the cut, and synced");
     for late in 1..=6 {
-        assert_eq!(machine.store().cut_object(PLACE, late, 0).unwrap(), 6);
+        assert_eq!(machine.store().objects().cut_object(PLACE, late, 0).unwrap(), 6);
     }
     assert_eq!(machine.object_len(1), 30_000);
     // One that never existed remembers as well.
     let other = ObjectPlace { object: ObjectId { index: 4, ..PLACE.object }, ..PLACE };
-    machine.store().cut_object(other, 6, 0).unwrap();
+    machine.store().objects().cut_object(other, 6, 0).unwrap();
     machine.cut_power();
-    assert_eq!(machine.store().write_object(other, 0, b"new").unwrap().cuts, 6);
-    assert_eq!(machine.store().cut_object(other, 6, 0).unwrap(), 6);
-    assert_eq!(machine.store().stat_object(other).unwrap().size_bytes, 3);
+    assert_eq!(machine.store().objects().write_object(other, 0, b"new").unwrap().cuts, 6);
+    assert_eq!(machine.store().objects().cut_object(other, 6, 0).unwrap(), 6);
+    assert_eq!(machine.store().objects().stat_object(other).unwrap().size_bytes, 3);
 }
 
 #[test]
 fn a_cut_that_was_stopped_on_its_way_is_done_before_the_object_is_used() {
     let mut machine = Machine::new(1);
     machine.write_object(1, 0..40_000);
-    machine.store().sync_object(PLACE).unwrap();
+    machine.store().objects().sync_object(PLACE).unwrap();
     machine.settle();
     let path = machine.object_paths().remove(0);
     let whole = std::fs::read(&path).unwrap();
-    machine.store().cut_object(PLACE, 1, 6_000).unwrap();
+    machine.store().objects().cut_object(PLACE, 1, 6_000).unwrap();
     // The host was about to cut it.
     machine.store = None;
     std::fs::write(&path, &whole).unwrap();
     machine.cut_power();
-    assert_eq!(machine.store().stat_object(PLACE).unwrap().size_bytes, 6_000);
+    assert_eq!(machine.store().objects().stat_object(PLACE).unwrap().size_bytes, 6_000);
     machine.write_object(1, 6_000..9_000);
     assert_eq!(machine.object_len(1), 9_000);
-    machine.store().sync_object(PLACE).unwrap();
+    machine.store().objects().sync_object(PLACE).unwrap();
     machine.cut_power();
     assert_eq!(machine.object_len(1), 9_000);
 }
@@ -111,26 +114,26 @@ fn a_cut_that_was_stopped_on_its_way_is_done_before_the_object_is_used() {
 fn what_was_removed_stays_so_and_a_late_write_does_not_bring_it_back() {
     let mut machine = Machine::new(1);
     machine.write_object(1, 0..10_000);
-    machine.store().sync_object(PLACE).unwrap();
+    machine.store().objects().sync_object(PLACE).unwrap();
     machine.settle();
-    machine.store().remove_detached(&[PLACE], 100, 50).unwrap();
+    machine.store().objects().remove_detached(&[PLACE], 100, 50).unwrap();
     assert_eq!(machine.objects(), 0);
     for _ in 0..2 {
         machine.cut_power();
-        assert!(matches!(machine.store().write_object(PLACE, 0, b"late"), Err(StoreError::Stale)));
-        assert_eq!(machine.store().cut_object(PLACE, 3, 0).unwrap(), 3, "nothing is left to cut");
-        machine.store().remove_detached(&[PLACE], 100, 50).unwrap();
-        assert_eq!(machine.store().forget_removed(100).unwrap(), 0);
+        assert!(matches!(machine.store().objects().write_object(PLACE, 0, b"late"), Err(StoreError::Stale)));
+        assert_eq!(machine.store().objects().cut_object(PLACE, 3, 0).unwrap(), 3, "nothing is left to cut");
+        machine.store().objects().remove_detached(&[PLACE], 100, 50).unwrap();
+        assert_eq!(machine.store().objects().forget_removed(100).unwrap(), 0);
     }
-    assert_eq!((machine.store().forget_removed(101).unwrap(), machine.objects()), (1, 0));
+    assert_eq!((machine.store().objects().forget_removed(101).unwrap(), machine.objects()), (1, 0));
     // The host loses the removal of the file, and the database keeps it.
     machine.write_object(2, 0..10);
-    machine.store().sync_object(PLACE).unwrap();
+    machine.store().objects().sync_object(PLACE).unwrap();
     let path = machine.object_paths().remove(0);
-    machine.store().remove_detached(&[PLACE], 0, 200).unwrap();
+    machine.store().objects().remove_detached(&[PLACE], 0, 200).unwrap();
     std::fs::write(path, b"back again").unwrap();
     machine.cut_power();
-    assert_eq!((machine.objects(), machine.store().detached_objects(None, 9).unwrap()), (0, vec![]));
+    assert_eq!((machine.objects(), machine.store().objects().detached_objects(None, 9).unwrap()), (0, vec![]));
 }
 
 #[test]
@@ -195,6 +198,6 @@ fn objects_are_to_be_removed_once_it_is_certain_that_nobody_needs_them() {
     let told = machine.store().objects_to_remove(None, 9).unwrap();
     machine.cut_power();
     assert_eq!((machine.find("file"), machine.store().objects_to_remove(None, 9).unwrap()), (None, told.clone()));
-    told.iter().for_each(|gone| machine.store().objects_removed((gone.number, gone.generation)).unwrap());
+    told.iter().for_each(|gone| machine.store().namespace().objects_removed((gone.number, gone.generation)).unwrap());
     assert_eq!(machine.store().objects_to_remove(None, 9).unwrap(), []);
 }

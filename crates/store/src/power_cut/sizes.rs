@@ -113,7 +113,7 @@ fn an_append_during_a_sync_is_not_taken_for_synced() {
         let ino = machine.open("file");
         let store = machine.store();
         store.write(ino, 0, &[1; 5_000], at(3)).unwrap();
-        for target in store.layout(ino).unwrap().targets.iter() {
+        for target in store.namespace().layout(ino).unwrap().targets.iter() {
             store.fsync_target(ino, Some(*target)).unwrap();
         }
         let lengths = machine.lengths();
@@ -124,7 +124,7 @@ fn an_append_during_a_sync_is_not_taken_for_synced() {
         // Nor is one that came after a cut, whatever was synced before.
         let ino = machine.open("file");
         let store = machine.store();
-        let targets = store.layout(ino).unwrap().targets.clone();
+        let targets = store.namespace().layout(ino).unwrap().targets.clone();
         targets.iter().for_each(|target| store.fsync_target(ino, Some(*target)).unwrap());
         store.set_size(ino, 1_000, at(4)).unwrap();
         let lengths = machine.lengths();

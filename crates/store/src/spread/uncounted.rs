@@ -174,7 +174,7 @@ impl Store {
     }
 
     /// Keeps what servers have counted of files, each by number and generation of its objects, that were asked for in this round and have
-    /// not changed since. To be called within a [passage](Self::passage).
+    /// not changed since. To be called within a [passage](crate::Namespace::passage).
     pub fn keep_blocks(&self, round: u64, counted: &[((u64, u32), u64)]) -> Result<(), StoreError> {
         let is_closed = self.closed();
         let mut known = Vec::with_capacity(counted.len());

@@ -37,13 +37,13 @@ fn pair() -> Pair {
         let mut config = StoreConfig::new(dir.path().join(format!("{own}")), own, vec![target]);
         config.root_mode = 0o1777;
         let store = Store::open(&config).unwrap();
-        store.set_whereabouts(whereabouts(own));
+        store.namespace().set_whereabouts(whereabouts(own));
         store
     };
     let (root, other) = (store(ROOT_SERVER), store(OTHER));
     root.make_volume(USERS, b"users", (0o755, 1000, 1000), NOW).unwrap();
     other.make_volume(JOBS, b"jobs", (0o755, 1000, 1000), NOW).unwrap();
-    root.set_volume_names(&whereabouts(ROOT_SERVER).names, NOW).unwrap();
+    root.namespace().set_volume_names(&whereabouts(ROOT_SERVER).names, NOW).unwrap();
     Pair { root, other, _dir: dir }
 }
 
@@ -76,7 +76,7 @@ fn a_walk_goes_on_where_its_volume_is() {
     // The root itself is the root server's, however one comes to it.
     assert_eq!(sent_to(get(&other, "")), (ROOT_SERVER, String::new()));
     assert_eq!(sent_to(get(&other, "jobs/..")), (ROOT_SERVER, ".".to_owned()));
-    assert_eq!(sent_to(other.read_dir(&me(), Ino::ROOT, 0, 4096)), (ROOT_SERVER, String::new()));
+    assert_eq!(sent_to(other.namespace().read_dir(&me(), Ino::ROOT, 0, 4096)), (ROOT_SERVER, String::new()));
     assert_eq!(get(&root, "users/../users/..").unwrap().ino, Ino::ROOT.0);
     // A symbolic link leads there as well.
     other.symlink(&me(), b"../users/x", Ino::ROOT, b"jobs/link", NOW).unwrap();
@@ -88,16 +88,16 @@ fn a_walk_goes_on_where_its_volume_is() {
 fn inodes_are_asked_for_where_their_volume_is() {
     let Pair { root, other, _dir } = pair();
     for store in [&root, &other] {
-        store.check_is_here(Ino::ROOT).unwrap();
+        store.namespace().check_is_here(Ino::ROOT).unwrap();
     }
-    root.check_is_here(Ino::new(USERS, 77)).unwrap();
-    root.check_is_here(Ino::new(VolumeId::ROOT, 77)).unwrap();
-    other.check_is_here(Ino::new(JOBS, 77)).unwrap();
-    assert_eq!(sent_to(root.check_is_here(Ino::new(JOBS, 77))).0, OTHER);
-    assert_eq!(sent_to(other.check_is_here(Ino::new(USERS, 77))).0, ROOT_SERVER);
-    assert_eq!(sent_to(other.check_is_here(Ino::new(VolumeId::ROOT, 77))).0, ROOT_SERVER);
-    assert_eq!(sent_to(other.check_is_here(Ino::new(VolumeId(9), 77))).0, ROOT_SERVER);
-    assert!(matches!(root.check_is_here(Ino::new(VolumeId(9), 77)), Err(StoreError::Stale)));
+    root.namespace().check_is_here(Ino::new(USERS, 77)).unwrap();
+    root.namespace().check_is_here(Ino::new(VolumeId::ROOT, 77)).unwrap();
+    other.namespace().check_is_here(Ino::new(JOBS, 77)).unwrap();
+    assert_eq!(sent_to(root.namespace().check_is_here(Ino::new(JOBS, 77))).0, OTHER);
+    assert_eq!(sent_to(other.namespace().check_is_here(Ino::new(USERS, 77))).0, ROOT_SERVER);
+    assert_eq!(sent_to(other.namespace().check_is_here(Ino::new(VolumeId::ROOT, 77))).0, ROOT_SERVER);
+    assert_eq!(sent_to(other.namespace().check_is_here(Ino::new(VolumeId(9), 77))).0, ROOT_SERVER);
+    assert!(matches!(root.namespace().check_is_here(Ino::new(VolumeId(9), 77)), Err(StoreError::Stale)));
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn who_asks_for_a_name_in_doubt_asks_again_and_what_is_open_goes_on() {
         in_doubt: names.iter().map(|name| (*name).into()).collect(),
         ..(*whereabouts(ROOT_SERVER)).clone()
     };
-    root.set_whereabouts(Arc::new(doubt(&[b"users", b"jobs"])));
+    root.namespace().set_whereabouts(Arc::new(doubt(&[b"users", b"jobs"])));
     // Who has come to the volume before is served in it, and that vouches for no name.
-    root.check_is_here(root_of(USERS)).unwrap();
+    root.namespace().check_is_here(root_of(USERS)).unwrap();
     for path in ["users", "users/x", "jobs", "jobs/x/y"] {
         assert_eq!(sent_to(get(&root, path)), (ROOT_SERVER, path.to_owned()));
     }
@@ -119,22 +119,22 @@ fn who_asks_for_a_name_in_doubt_asks_again_and_what_is_open_goes_on() {
     let rename = root.rename(&me(), root_of(USERS), b"new", Ino::ROOT, b"users/old", RenameHow::Replace, NOW);
     assert_eq!(sent_to(rename), (ROOT_SERVER, "users/old".to_owned()));
     assert!(matches!(get(&root, "nothing"), Err(StoreError::NotFound)));
-    root.set_whereabouts(Arc::new(doubt(&[])));
+    root.namespace().set_whereabouts(Arc::new(doubt(&[])));
     get(&root, "users/new").unwrap();
 }
 
 #[test]
 fn without_the_root_server_the_root_can_be_read_and_not_changed() {
     let Pair { root: _root, other, _dir } = pair();
-    other.set_volume_names(&whereabouts(OTHER).names, NOW).unwrap();
+    other.namespace().set_volume_names(&whereabouts(OTHER).names, NOW).unwrap();
     let how = OpenHow { directory: true, ..OpenHow::default() };
     let open = |path: &[u8]| other.open_file(&me(), Ino::ROOT, path, &how, NOW);
     assert_eq!(sent_to(open(b"/")), (ROOT_SERVER, String::new()));
-    other.set_whereabouts(Arc::new(Whereabouts { is_root_away: true, ..(*whereabouts(OTHER)).clone() }));
+    other.namespace().set_whereabouts(Arc::new(Whereabouts { is_root_away: true, ..(*whereabouts(OTHER)).clone() }));
     for path in ["", "/", "."] {
         assert_eq!(get(&other, path).unwrap().ino, Ino::ROOT.0, "{path:?}");
         let opened = open(path.as_bytes()).unwrap();
-        let listed = other.read_dir(&me(), opened.ino, 0, 4096).unwrap();
+        let listed = other.namespace().read_dir(&me(), opened.ino, 0, 4096).unwrap();
         let mut names: Vec<_> = listed.iter().map(|entry| &entry.name[..]).collect();
         names.sort_unstable();
         assert_eq!(names, [&b"."[..], b"..", b"jobs", b"users"]);
@@ -159,8 +159,13 @@ fn the_root_names_all_volumes_and_files_of_its_own() {
     let file = root.open_file(&me(), Ino::ROOT, b"file", &how, NOW).unwrap();
     assert_eq!(file.ino.volume(), VolumeId::ROOT);
     let names = |store: &Store| {
-        let mut names: Vec<_> =
-            store.read_dir(&me(), Ino::ROOT, 0, 4096).unwrap().into_iter().map(|e| (e.name, e.ino)).collect();
+        let mut names: Vec<_> = store
+            .namespace()
+            .read_dir(&me(), Ino::ROOT, 0, 4096)
+            .unwrap()
+            .into_iter()
+            .map(|e| (e.name, e.ino))
+            .collect();
         names.sort();
         names.split_off(2)
     };
@@ -174,11 +179,11 @@ fn the_root_names_all_volumes_and_files_of_its_own() {
     assert_eq!(get(&root, "").unwrap().nlink, 4);
     let renamed: HashMap<Box<[u8]>, VolumeId> = [(b"users"[..].into(), USERS), (b"tasks"[..].into(), JOBS)].into();
     for _ in 0..2 {
-        root.set_volume_names(&renamed, NOW).unwrap();
+        root.namespace().set_volume_names(&renamed, NOW).unwrap();
         assert_eq!(names(&root), expected(b"tasks"));
         assert_eq!(get(&root, "").unwrap().nlink, 4);
     }
-    root.set_volume_names(&[(b"users"[..].into(), USERS)].into(), NOW).unwrap();
+    root.namespace().set_volume_names(&[(b"users"[..].into(), USERS)].into(), NOW).unwrap();
     assert_eq!(names(&root).len(), 2);
 }
 
@@ -196,7 +201,7 @@ fn changes_of_volumes_are_checked_here_and_made_by_all() {
     assert!(matches!(mkdir(&root, "new"), Err(StoreError::Exists)));
     let how = OpenHow { create: true, ..OpenHow::default() };
     assert!(matches!(root.open_file(&me(), Ino::ROOT, b"new", &how, NOW), Err(StoreError::Exists)));
-    root.forget_new_name(b"new");
+    root.namespace().forget_new_name(b"new");
     assert_eq!(change(mkdir(&root, "new")), made);
     assert!(matches!(mkdir(&root, "users"), Err(StoreError::Exists)));
     assert_eq!(sent_to(mkdir(&other, "new")), (ROOT_SERVER, "new".to_owned()));
@@ -268,8 +273,8 @@ fn a_volume_is_made_and_removed_as_often_as_one_asks() {
         assert_eq!(nlink(), before + 1);
     }
     for name in [b"ten", b"ten"] {
-        root.rename_volume(volume, name, NOW).unwrap();
-        assert_eq!(root.path_of(root_of(volume)).unwrap(), b"/ten");
+        root.namespace().rename_volume(volume, name, NOW).unwrap();
+        assert_eq!(root.namespace().path_of(root_of(volume)).unwrap(), b"/ten");
     }
     assert!(matches!(get(&root, "nine"), Err(StoreError::NotFound)));
     root.mkdir(&Caller::ROOT, root_of(volume), b"sub", 0o700, NOW).unwrap();
@@ -278,7 +283,7 @@ fn a_volume_is_made_and_removed_as_often_as_one_asks() {
     for _ in 0..2 {
         root.remove_volume(volume, NOW).unwrap();
         assert_eq!(nlink(), before);
-        assert!(!root.has_volume(volume).unwrap());
+        assert!(!root.namespace().has_volume(volume).unwrap());
     }
 }
 
@@ -288,9 +293,9 @@ fn a_volume_that_moved_is_asked_for_where_it_is_also_while_it_is_removed_here() 
     let mut known = (*whereabouts(OTHER)).clone();
     for (there, sent) in [(OTHER, OTHER), (ROOT_SERVER, ROOT_SERVER)] {
         known.closed.insert(JOBS, there);
-        pair.other.set_whereabouts(Arc::new(known.clone()));
+        pair.other.namespace().set_whereabouts(Arc::new(known.clone()));
         assert_eq!(sent_to(get(&pair.other, "jobs/file")), (sent, "jobs/file".to_owned()));
-        assert_eq!(sent_to(pair.other.check_is_here(root_of(JOBS))), (sent, String::new()));
-        assert!(pair.other.is_closed(JOBS));
+        assert_eq!(sent_to(pair.other.namespace().check_is_here(root_of(JOBS))), (sent, String::new()));
+        assert!(pair.other.namespace().is_closed(JOBS));
     }
 }

@@ -72,28 +72,28 @@ impl Objects {
         match operation {
             ObjectOperation::Write { offset, size_bytes } => {
                 let bytes = pattern::bytes(history.file, step as u32, offset, size_bytes);
-                let written = store.write_object(place, offset, &bytes)?;
+                let written = store.objects().write_object(place, offset, &bytes)?;
                 assert_eq!((written.len as u64, written.cuts), (size_bytes, life.cuts.len() as u64));
                 history.changes.push((step, Change::Write { offset, size_bytes }));
                 Ok(false)
             }
             ObjectOperation::Sync => {
-                store.sync_object(place)?;
+                store.objects().sync_object(place)?;
                 history.synced.push(step);
                 Ok(false)
             }
             ObjectOperation::Cut { size_bytes } => {
                 life.cuts.push(step);
                 let number = life.cuts.len() as u64;
-                assert_eq!(store.cut_object(place, number, size_bytes)?, number);
+                assert_eq!(store.objects().cut_object(place, number, size_bytes)?, number);
                 // One that comes late.
-                assert_eq!(store.cut_object(place, number, 0)?, number);
+                assert_eq!(store.objects().cut_object(place, number, 0)?, number);
                 let size_bytes = size_bytes.min(history.size_after(step));
                 history.changes.push((step, Change::Resize(size_bytes)));
                 Ok(true)
             }
             ObjectOperation::Remove => {
-                store.remove_detached(&[place], u64::MAX, 0)?;
+                store.objects().remove_detached(&[place], u64::MAX, 0)?;
                 life.removed = Some(step);
                 self.now[slot] = None;
                 Ok(true)
@@ -157,9 +157,9 @@ impl Objects {
         for (life, found) in found {
             let (place, Some((before, last))) = (place(*life, targets), found) else { continue };
             let size = before.len() as u64;
-            store.write_object(place, size + 5000, b"more")?;
-            store.cut_object(place, last + 1, size)?;
-            store.sync_object(place)?;
+            store.objects().write_object(place, size + 5000, b"more")?;
+            store.objects().cut_object(place, last + 1, size)?;
+            store.objects().sync_object(place)?;
             if content(store, place)?.is_none_or(|(after, _)| after != *before) {
                 violations.push(Violation::new("written", format!("object {life} cannot be written to and cut")));
             }
@@ -169,13 +169,13 @@ impl Objects {
 }
 
 fn content(store: &Store, place: ObjectPlace) -> Result<Option<(Vec<u8>, u64)>, StoreError> {
-    let (size, cuts) = match store.stat_object(place) {
+    let (size, cuts) = match store.objects().stat_object(place) {
         Ok(ObjectStat { size_bytes, cuts, .. }) => (size_bytes as usize, cuts),
         Err(StoreError::Stale) => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut bytes = vec![0xee; size + BEYOND];
-    let len = store.read_object(place, 0, &mut bytes)?;
+    let len = store.objects().read_object(place, 0, &mut bytes)?;
     bytes.truncate(len);
     Ok(Some((bytes, cuts)))
 }

@@ -119,7 +119,7 @@ impl Keeper {
         let thread = std::thread::spawn(move || {
             while !stopping.load(Ordering::Relaxed) {
                 store.flush_dirty().unwrap();
-                store.remove_unused().unwrap();
+                store.objects().remove_unused().unwrap();
                 store.settle().unwrap();
                 std::thread::park_timeout(KEEPER_RESTS);
             }
@@ -290,7 +290,7 @@ impl Worker<'_> {
                 self.attributes(name).xattrs.insert(key.clone(), value.clone());
             }
             Operation::RemoveXattr { name, key } => {
-                store.remove_xattr(&ROOT, self.ino(name), b"", true, key.as_bytes(), time)?;
+                store.namespace().remove_xattr(&ROOT, self.ino(name), b"", true, key.as_bytes(), time)?;
                 self.attributes(name).xattrs.remove(key);
             }
             Operation::Object { slot, what } => {
@@ -301,7 +301,7 @@ impl Worker<'_> {
             }
             Operation::Periodic => {
                 store.flush_dirty()?;
-                store.remove_unused()?;
+                store.objects().remove_unused()?;
             }
             Operation::Settle => store.settle()?,
             Operation::PeriodicSync => {

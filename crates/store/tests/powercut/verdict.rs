@@ -100,7 +100,7 @@ pub fn judge(bench: &Bench, run: &Run, position: usize) -> Vec<Violation> {
         Ok(_) => violations.push(Violation::new("drift", "detached objects are others at the second open")),
         Err(error) => violations.push(Violation::new("reread", format!("detached objects, the second time: {error}"))),
     }
-    let detached = again.detached_objects(None, usize::MAX).map_or(0, |all| all.len());
+    let detached = again.objects().detached_objects(None, usize::MAX).map_or(0, |all| all.len());
     let (objects, files) = (objects_of(&config), found.contents.len() + NEW_FILES + detached);
     if objects.len() > files {
         violations.push(Violation::new("left-over", format!("{files} files have objects of more: {objects:?}")));
@@ -250,7 +250,7 @@ fn find_all(store: &Store) -> Result<Found, StoreError> {
 }
 
 fn find_in(store: &Store, dir: Ino, prefix: &str, found: &mut Found) -> Result<(), StoreError> {
-    for entry in store.read_dir(&ROOT, dir, 0, LISTING_BYTES_MAX)? {
+    for entry in store.namespace().read_dir(&ROOT, dir, 0, LISTING_BYTES_MAX)? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         if name == "." || name == ".." {
             continue;
@@ -267,7 +267,7 @@ fn find_in(store: &Store, dir: Ino, prefix: &str, found: &mut Found) -> Result<(
             continue;
         }
         if entry.kind == FileKind::Symlink {
-            let text = store.readlink(&ROOT, entry.ino, b"")?;
+            let text = store.namespace().readlink(&ROOT, entry.ino, b"")?;
             found.names.symlinks.insert(path, String::from_utf8_lossy(&text).into_owned());
             continue;
         }
@@ -281,11 +281,11 @@ fn find_in(store: &Store, dir: Ino, prefix: &str, found: &mut Found) -> Result<(
 }
 
 fn xattrs(store: &Store, ino: Ino) -> Result<BTreeMap<String, String>, StoreError> {
-    let listing = store.list_xattrs(&ROOT, ino, b"", false)?;
+    let listing = store.namespace().list_xattrs(&ROOT, ino, b"", false)?;
     let keys = listing.split(|byte| *byte == 0).filter(|key| !key.is_empty());
     keys.map(|key| {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok((text(key), store.get_xattr(&ROOT, ino, b"", false, key, text)?))
+        Ok((text(key), store.namespace().get_xattr(&ROOT, ino, b"", false, key, text)?))
     })
     .collect()
 }

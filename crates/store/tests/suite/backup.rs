@@ -72,7 +72,7 @@ fn a_copy_that_is_made_while_files_are_made_can_be_put_back() {
         let during: Vec<_> = (0usize..).map_while(|number| find(&store, &format!("during{number}"))).collect();
         assert!(during.iter().all(|content| *content == vec![7; 5_000]));
         // Those of one moment: none is there that came after one that is not, but the one that was being made.
-        let listed = store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap();
+        let listed = store.namespace().read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap();
         let others = listed.len() - BEFORE - during.len() - listed.iter().filter(|entry| entry.name[0] == b'.').count();
         assert!(others <= 1, "{others}");
     }

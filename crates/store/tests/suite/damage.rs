@@ -86,7 +86,7 @@ fn a_changed_bit_is_an_error_at_its_block_and_nowhere_else() {
         let found = store.read(ino, 100, &mut [0; 8 * BLOCK]).unwrap_err();
         assert!(matches!(&found, StoreError::Corrupt { offset, .. } if *offset == 4 * BLOCK as u64), "{found}");
         assert!(found.to_string().contains("objects/"), "{found}");
-        assert_eq!(store.checksum_status().damaged_total, 2);
+        assert_eq!(store.objects().checksum_status().damaged_total, 2);
         // A part of it cannot be written, the whole can, and then it is right.
         assert!(is_damage(store.write(ino, 4 * BLOCK as u64 + 1, b"x", at(3))));
         store.write(ino, 4 * BLOCK as u64, &[8; BLOCK], at(3)).unwrap();
@@ -164,7 +164,7 @@ fn damage_is_noticed_without_a_restart_once_a_file_is_settled() {
         store.flush_dirty().unwrap();
         store.settle().unwrap();
     }
-    assert_eq!((files(dir.path(), ".sum").len(), store.checksum_status().unsettled_files), (1, 0));
+    assert_eq!((files(dir.path(), ".sum").len(), store.objects().checksum_status().unsettled_files), (1, 0));
     // Killed: but this file was at rest.
     drop(store);
     flip(&objects(dir.path(), 0)[0], 3);
@@ -186,7 +186,7 @@ fn who_writes_to_a_file_that_rests_waits_for_the_database_and_nobody_after_him()
         store.flush_dirty().unwrap();
         store.settle().unwrap();
     }
-    assert!(store.write_waits(ino) || store.is_volatile());
+    assert!(store.write_waits(ino) || store.objects().is_volatile());
     store.write(ino, 0, &[2; BLOCK], at(3)).unwrap();
     assert!(!store.write_waits(ino));
 }
@@ -228,13 +228,13 @@ fn a_kill_in_the_middle_of_writing_makes_no_damage() {
             }
         }
         let store = Store::open(&config).unwrap();
-        assert_eq!(store.checksum_status().unsettled_files, 1);
+        assert_eq!(store.objects().checksum_status().unsettled_files, 1);
         assert!(content(&store, ino) == expected);
         store.close().unwrap();
         drop(store);
         flip(&objects(dir.path(), 0)[0], 5);
         let store = Store::open(&config).unwrap();
-        assert_eq!(store.checksum_status().unsettled_files, 0);
+        assert_eq!(store.objects().checksum_status().unsettled_files, 0);
         assert!(is_damage(read_block(&store, ino, 0)), "it is at rest again");
     }
 }
@@ -266,7 +266,7 @@ fn an_object_that_was_removed_after_a_kill_is_lost_and_not_a_hole() {
                 }
                 assert_eq!(read_block(&store, ino, block + 1).unwrap(), [7; BLOCK]);
             }
-            assert_eq!(store.checksum_status().damaged_total, if is_lost { 2 } else { 0 });
+            assert_eq!(store.objects().checksum_status().damaged_total, if is_lost { 2 } else { 0 });
         }
         let store = Store::open(&config).unwrap();
         let written = store.write(ino, 0, &[9; BLOCK], at(4));
@@ -290,12 +290,12 @@ fn a_suspect_file_that_nobody_reads_is_settled_too() {
     drop(store);
     let store = Store::open(&config).unwrap();
     store.settle().unwrap();
-    let status = store.checksum_status();
+    let status = store.objects().checksum_status();
     assert_eq!((status.unsettled_files, status.renewed_total, status.damaged_total), (0, 51, 0));
     drop(store);
     let store = Store::open(&config).unwrap();
     assert_eq!(read_block(&store, ino, 3).unwrap(), [2; BLOCK]);
-    assert_eq!(store.checksum_status().renewed_total, 0);
+    assert_eq!(store.objects().checksum_status().renewed_total, 0);
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn a_scrub_looks_at_every_object_once_and_finds_what_is_damaged_and_what_is_lost
     std::fs::remove_file(&second).unwrap();
     let store = Store::open(&config).unwrap();
     assert_eq!(scrub(&store, 0).0.damaged + scrub(&store, 1).0.damaged, 2 + blocks);
-    assert_eq!(store.checksum_status().damaged_total, 2 + blocks);
+    assert_eq!(store.objects().checksum_status().damaged_total, 2 + blocks);
     // Without its checksums it is one loss.
     std::fs::remove_file(second.with_added_extension("sum")).unwrap();
     drop(store);

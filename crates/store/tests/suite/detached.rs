@@ -126,7 +126,7 @@ impl World {
     fn step(&mut self, op: &Op) {
         match *op {
             Op::Write { object, offset, len, fill } => {
-                let written = self.store().write_object(place(object), offset as u64, &vec![fill; len]);
+                let written = self.store().objects().write_object(place(object), offset as u64, &vec![fill; len]);
                 let Some(model) = self.alive(object, &written) else { return };
                 let end = offset + len;
                 model.bytes.resize(model.bytes.len().max(end), 0);
@@ -136,8 +136,8 @@ impl World {
             }
             Op::Read { object, offset, len } => {
                 let (mut bytes, mut cached) = (vec![0xee; len], vec![0xee; len]);
-                let read = self.store().read_object(place(object), offset as u64, &mut bytes);
-                let again = self.store().read_object_cached(place(object), offset as u64, &mut cached);
+                let read = self.store().objects().read_object(place(object), offset as u64, &mut bytes);
+                let again = self.store().objects().read_object_cached(place(object), offset as u64, &mut cached);
                 let Some(model) = self.alive(object, &read) else { return };
                 let expected = model.bytes.get(offset..).unwrap_or_default();
                 let expected = &expected[..expected.len().min(len)];
@@ -150,7 +150,7 @@ impl World {
                 self.cuts += u64::from(late == 0);
                 let number = self.cuts.saturating_sub(late).max(1);
                 self.cuts = self.cuts.max(number);
-                let cuts = self.store().cut_object(place(object), number, size as u64).unwrap();
+                let cuts = self.store().objects().cut_object(place(object), number, size as u64).unwrap();
                 let model = &mut self.models[object];
                 if model.removed_until.is_none() && number > model.cuts {
                     model.bytes.truncate(size);
@@ -161,7 +161,7 @@ impl World {
                 }
             }
             Op::Space { object, offset, len, how } => {
-                let changed = self.store().change_object_space(place(object), offset as u64, len as u64, how);
+                let changed = self.store().objects().change_object_space(place(object), offset as u64, len as u64, how);
                 if matches!(changed, Err(StoreError::NotSupported)) {
                     return;
                 }
@@ -176,12 +176,12 @@ impl World {
                 }
             }
             Op::Sync { object } => {
-                let synced = self.store().sync_object(place(object));
+                let synced = self.store().objects().sync_object(place(object));
                 self.alive(object, &synced);
             }
             Op::Remove { object } => {
                 let until = self.now_secs + LIFE_SECS;
-                self.store().remove_detached(&[place(object)], until, self.now_secs).unwrap();
+                self.store().objects().remove_detached(&[place(object)], until, self.now_secs).unwrap();
                 self.models[object] = Model { removed_until: Some(until), ..Model::default() };
             }
             Op::Wait { secs } => {
@@ -193,7 +193,7 @@ impl World {
                         over += 1;
                     }
                 }
-                assert_eq!(self.store().forget_removed(self.now_secs).unwrap(), over);
+                assert_eq!(self.store().objects().forget_removed(self.now_secs).unwrap(), over);
             }
             Op::Settle => self.store().settle().unwrap(),
             Op::Scrub => {
@@ -224,7 +224,7 @@ impl World {
     fn compare(&mut self) {
         let mut there = Vec::new();
         for object in 0..PLACES {
-            let found = self.store().stat_object(place(object));
+            let found = self.store().objects().stat_object(place(object));
             let Some(model) = self.alive(object, &found) else { continue };
             let ObjectStat { size_bytes, blocks, cuts } = found.unwrap();
             assert_eq!((size_bytes, cuts), (model.bytes.len() as u64, model.cuts), "object {object}");
@@ -237,7 +237,7 @@ impl World {
             }
         }
         let mut listed = Vec::new();
-        while let [next] = self.store().detached_objects(listed.last().copied(), 1).unwrap()[..] {
+        while let [next] = self.store().objects().detached_objects(listed.last().copied(), 1).unwrap()[..] {
             listed.push(next);
         }
         // One may be there that was written to and cut to nothing, or of which only a beginning failed.
@@ -247,7 +247,7 @@ impl World {
 
     /// What is told to be a hole is zeros, and data and holes take turns up to the end.
     fn compare_holes(&self, object: usize, bytes: &[u8]) {
-        let seek = |offset: usize, what| match self.store().seek_object(place(object), offset as u64, what) {
+        let seek = |offset: usize, what| match self.store().objects().seek_object(place(object), offset as u64, what) {
             Ok(at) => Some(at as usize),
             Err(StoreError::NoDevice) => None,
             Err(error) => panic!("{error}"),
@@ -307,7 +307,7 @@ fn check(config: &StoreConfig) -> Vec<&'static str> {
 
 fn read_block(store: &Store, place: ObjectPlace, block: usize) -> Result<Vec<u8>, StoreError> {
     let mut bytes = vec![0xee; BLOCK];
-    let got = store.read_object(place, (block * BLOCK) as u64, &mut bytes)?;
+    let got = store.objects().read_object(place, (block * BLOCK) as u64, &mut bytes)?;
     bytes.truncate(got);
     Ok(bytes)
 }
@@ -316,7 +316,7 @@ fn read_block(store: &Store, place: ObjectPlace, block: usize) -> Result<Vec<u8>
 fn at_rest(dir: &Path) -> StoreConfig {
     let config = config(dir, 2);
     let store = Store::open(&config).unwrap();
-    store.write_object(place(1), 0, &[7; 9 * BLOCK]).unwrap();
+    store.objects().write_object(place(1), 0, &[7; 9 * BLOCK]).unwrap();
     store.close().unwrap();
     config
 }
@@ -342,11 +342,11 @@ fn damage_is_an_error_and_what_is_lost_is_not_the_end() {
         assert!(scrub(&store, TargetId(1)) > 0);
         assert_eq!(scrub(&store, TargetId(0)), 0);
         assert!(is_damage(read_block(&store, place(1), 6)));
-        assert!(is_damage(store.read_object(place(1), 0, &mut vec![0; 9 * BLOCK])));
+        assert!(is_damage(store.objects().read_object(place(1), 0, &mut vec![0; 9 * BLOCK])));
         // What was cut off cannot be missed, and what is written anew is there.
-        assert_eq!(store.cut_object(place(1), 1, 0).unwrap(), 1);
-        assert_eq!(store.stat_object(place(1)).unwrap().size_bytes, 0);
-        store.write_object(place(1), 0, &[8; BLOCK]).unwrap();
+        assert_eq!(store.objects().cut_object(place(1), 1, 0).unwrap(), 1);
+        assert_eq!(store.objects().stat_object(place(1)).unwrap().size_bytes, 0);
+        store.objects().write_object(place(1), 0, &[8; BLOCK]).unwrap();
         assert_eq!(read_block(&store, place(1), 0).unwrap(), [8; BLOCK]);
         store.close().unwrap();
         drop(store);
@@ -376,7 +376,7 @@ fn what_no_record_tells_of_is_set_aside_or_removed_and_files_and_objects_are_not
     assert_eq!(read_block(&store, place(1), 8).unwrap(), [7; BLOCK]);
     assert_eq!(content(&store, file), [1; 10_000]);
     store.unlink(&ROOT, Ino::ROOT, b"file", at(3)).unwrap();
-    assert_eq!(store.detached_objects(None, 9).unwrap(), [place(1)]);
+    assert_eq!(store.objects().detached_objects(None, 9).unwrap(), [place(1)]);
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn a_stale_object_is_not_taken_for_a_new_one() {
     let other = ObjectPlace { object: ObjectId { index: 4, ..place(1).object }, ..place(1) };
     let store = Store::open(&config).unwrap();
     assert_eq!(read_block(&store, other, 0).unwrap(), []);
-    store.write_object(other, 50, b"x").unwrap();
+    store.objects().write_object(other, 50, b"x").unwrap();
     assert_eq!(read_block(&store, other, 0).unwrap(), [&[0; 50][..], b"x"].concat());
 }
 
@@ -398,31 +398,37 @@ fn places_that_are_not_ones_are_refused() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();
     let elsewhere = ObjectPlace { target: TargetId(9), ..place(0) };
-    assert!(matches!(store.write_object(elsewhere, 0, b"x"), Err(StoreError::OtherTarget(TargetId(9)))));
+    assert!(matches!(store.objects().write_object(elsewhere, 0, b"x"), Err(StoreError::OtherTarget(TargetId(9)))));
     let beyond = ObjectPlace { object: ObjectId { index: 1024, ..place(0).object }, ..place(0) };
-    assert!(matches!(store.write_object(beyond, 0, b"x"), Err(StoreError::Invalid)));
-    assert!(matches!(store.write_object(place(0), u64::MAX, b"x"), Err(StoreError::FileTooLarge)));
-    assert!(matches!(store.cut_object(place(0), 0, 5), Err(StoreError::Invalid)), "no cut has this number");
-    assert_eq!(store.detached_objects(None, 9).unwrap(), []);
+    assert!(matches!(store.objects().write_object(beyond, 0, b"x"), Err(StoreError::Invalid)));
+    assert!(matches!(store.objects().write_object(place(0), u64::MAX, b"x"), Err(StoreError::FileTooLarge)));
+    assert!(matches!(store.objects().cut_object(place(0), 0, 5), Err(StoreError::Invalid)), "no cut has this number");
+    assert_eq!(store.objects().detached_objects(None, 9).unwrap(), []);
 }
 
 #[test]
 fn a_write_that_knows_of_no_later_cut_is_refused_after_one() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();
-    store.write_object_after(0, place(0), 0, &[1; 100]).unwrap();
+    store.objects().write_object_after(0, place(0), 0, &[1; 100]).unwrap();
     for object in [0, 1] {
-        store.cut_object(place(object), 3, 50).unwrap();
-        assert!(matches!(store.write_object_after(2, place(object), 0, b"late"), Err(StoreError::CutMeanwhile)));
-        assert!(matches!(store.write_object_after(2, place(object), 0, b""), Err(StoreError::CutMeanwhile)));
+        store.objects().cut_object(place(object), 3, 50).unwrap();
+        assert!(matches!(
+            store.objects().write_object_after(2, place(object), 0, b"late"),
+            Err(StoreError::CutMeanwhile)
+        ));
+        assert!(matches!(store.objects().write_object_after(2, place(object), 0, b""), Err(StoreError::CutMeanwhile)));
     }
     assert_eq!(
-        (store.stat_object(place(0)).unwrap().size_bytes, store.stat_object(place(1)).unwrap().size_bytes),
+        (
+            store.objects().stat_object(place(0)).unwrap().size_bytes,
+            store.objects().stat_object(place(1)).unwrap().size_bytes
+        ),
         (50, 0)
     );
-    assert_eq!(store.write_object_after(3, place(0), 50, b"next").unwrap().cuts, 3);
+    assert_eq!(store.objects().write_object_after(3, place(0), 50, b"next").unwrap().cuts, 3);
     let mut found = [0; 60];
-    assert_eq!(store.read_object(place(0), 0, &mut found[..]).unwrap(), 54);
+    assert_eq!(store.objects().read_object(place(0), 0, &mut found[..]).unwrap(), 54);
     assert_eq!(found[..54], [&[1; 50][..], b"next"].concat());
 }
 
@@ -430,13 +436,13 @@ fn a_write_that_knows_of_no_later_cut_is_refused_after_one() {
 fn an_extent_of_an_object_is_brought_to_the_device() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();
-    assert!(store.object_extent(place(0), &[0..10, 20..30]).unwrap().is_none(), "there is no such object");
-    store.write_object(place(0), 0, &[1; 9 * BLOCK]).unwrap();
+    assert!(store.objects().object_extent(place(0), &[0..10, 20..30]).unwrap().is_none(), "there is no such object");
+    store.objects().write_object(place(0), 0, &[1; 9 * BLOCK]).unwrap();
     assert!(
-        store.object_extent(place(0), std::slice::from_ref(&(10..10))).unwrap().is_none(),
+        store.objects().object_extent(place(0), std::slice::from_ref(&(10..10))).unwrap().is_none(),
         "there is nothing of it"
     );
-    let extent = store.object_extent(place(0), &[5..10_000, 20_000..70_000]).unwrap().unwrap();
+    let extent = store.objects().object_extent(place(0), &[5..10_000, 20_000..70_000]).unwrap().unwrap();
     extent.write_out(&store).unwrap();
     extent.forget();
     extent.read_ahead();
@@ -457,7 +463,7 @@ fn many_threads_write_cut_and_remove_and_nothing_is_torn() {
                     let mut done = 0;
                     for round in 0..200u64 {
                         let (offset, fill) = (u64::from(writer) * BLOCK as u64, writer + 1);
-                        match store.write_object(place(1), offset, &[fill; BLOCK]) {
+                        match store.objects().write_object(place(1), offset, &[fill; BLOCK]) {
                             Ok(written) => done = written.cuts,
                             Err(StoreError::Stale) => break,
                             Err(error) => panic!("{error}"),
@@ -471,7 +477,7 @@ fn many_threads_write_cut_and_remove_and_nothing_is_torn() {
             })
             .collect();
         for number in 1..=20 {
-            assert_eq!(store.cut_object(place(1), number, 0).unwrap(), number);
+            assert_eq!(store.objects().cut_object(place(1), number, 0).unwrap(), number);
         }
         for (writer, thread) in writers.into_iter().enumerate() {
             written.insert(writer, thread.join().unwrap());
@@ -486,7 +492,7 @@ fn many_threads_write_cut_and_remove_and_nothing_is_torn() {
             assert!(block.iter().all(|byte| *byte == 0), "a block of before a cut");
         }
     }
-    store.remove_detached(&[place(1)], 0, 5).unwrap();
+    store.objects().remove_detached(&[place(1)], 0, 5).unwrap();
     store.close().unwrap();
     assert_eq!(objects(dir.path(), 3), [""; 0].map(Path::new));
 }

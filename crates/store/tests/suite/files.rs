@@ -63,7 +63,7 @@ fn an_unlinked_file_lives_until_the_last_reference_goes() {
     let store = Store::open(&config(dir.path(), 2)).unwrap();
     let first = open(&store, "f");
     store.write(first.ino, 0, &[7; 10_000], at(2)).unwrap();
-    store.acquire(first.ino).unwrap();
+    store.namespace().acquire(first.ino).unwrap();
     store.unlink(&ROOT, Ino::ROOT, b"f", at(3)).unwrap();
     assert!(matches!(store.get_attr(&ROOT, Ino::ROOT, b"f", true), Err(StoreError::NotFound)));
     store.release(first.ino).unwrap();
@@ -75,7 +75,7 @@ fn an_unlinked_file_lives_until_the_last_reference_goes() {
     store.release(first.ino).unwrap();
     assert_eq!(objects(dir.path()), 0);
     assert!(matches!(store.read(first.ino, 0, &mut [0; 8]), Err(StoreError::Stale)));
-    assert!(matches!(store.acquire(first.ino), Err(StoreError::Stale)));
+    assert!(matches!(store.namespace().acquire(first.ino), Err(StoreError::Stale)));
     assert!(matches!(store.write(first.ino, 0, b"x", at(5)), Err(StoreError::Stale)));
 }
 
@@ -91,7 +91,7 @@ fn a_file_without_a_name_is_gone_after_an_unclean_stop() {
     assert_eq!(objects(dir.path()), 2);
     let store = Store::open(&config).unwrap();
     assert_eq!(objects(dir.path()), 0);
-    assert!(matches!(store.acquire(file.ino), Err(StoreError::Stale)));
+    assert!(matches!(store.namespace().acquire(file.ino), Err(StoreError::Stale)));
     let next = open(&store, "g");
     assert!(next.ino.0 > file.ino.0, "inode numbers are not given out again");
 }
@@ -162,7 +162,7 @@ fn a_listing_neither_skips_nor_repeats_what_stays() {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let (mut cookie, mut page) = (0, 0);
     loop {
-        let entries = store.read_dir(&ROOT, Ino::ROOT, cookie, 400).unwrap();
+        let entries = store.namespace().read_dir(&ROOT, Ino::ROOT, cookie, 400).unwrap();
         let Some(last) = entries.last() else { break };
         assert!(last.cookie > cookie && last.cookie <= i64::MAX as u64);
         cookie = last.cookie;
@@ -180,7 +180,7 @@ fn a_listing_neither_skips_nor_repeats_what_stays() {
     for name in stay.iter().map(String::as_str).chain([".", ".."]) {
         assert_eq!(seen.get(name), Some(&1), "{name}");
     }
-    assert!(matches!(store.read_dir(&ROOT, Ino::ROOT, 0, 10), Err(StoreError::Invalid)));
+    assert!(matches!(store.namespace().read_dir(&ROOT, Ino::ROOT, 0, 10), Err(StoreError::Invalid)));
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn limits_are_refused_by_name() {
     assert!(matches!(store.set_size(file, 1 << 63, at(2)), Err(StoreError::Invalid)));
     assert!(matches!(store.reserve_append(file, 1 << 63, at(2)), Err(StoreError::FileTooLarge)));
     assert!(matches!(store.read(Ino::ROOT, 0, &mut [0]), Err(StoreError::IsDirectory)));
-    assert!(matches!(store.acquire(Ino(999)), Err(StoreError::Stale)));
+    assert!(matches!(store.namespace().acquire(Ino(999)), Err(StoreError::Stale)));
     assert_eq!(store.read(file, u64::MAX, &mut [0; 5]).unwrap(), 0);
 }
 
@@ -289,11 +289,11 @@ fn capabilities_outlive_the_server_and_cannot_be_made() {
     let read = store.open_file(&ALICE, Ino::ROOT, b"f", &how, at(2)).unwrap().capability;
     drop(store);
     let store = Store::open(&config).unwrap();
-    store.verify(&read).unwrap();
-    store.verify_access(&read, access::READ).unwrap();
-    assert!(matches!(store.verify_access(&read, access::WRITE), Err(StoreError::BadAccess)));
+    store.namespace().verify(&read).unwrap();
+    store.namespace().verify_access(&read, access::READ).unwrap();
+    assert!(matches!(store.namespace().verify_access(&read, access::WRITE), Err(StoreError::BadAccess)));
     let forged = Capability { access: access::WRITE, ..read };
-    assert!(matches!(store.verify_access(&forged, access::WRITE), Err(StoreError::Stale)));
+    assert!(matches!(store.namespace().verify_access(&forged, access::WRITE), Err(StoreError::Stale)));
     let mode = std::fs::metadata(dir.path().join("store/secret")).unwrap().permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
 }
@@ -388,7 +388,7 @@ fn threads_that_fight_over_names_leave_a_whole_tree() {
     drop(store);
     let store = Store::open(&config).unwrap();
     let mut names: HashMap<u64, u32> = HashMap::new();
-    for entry in store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 16).unwrap().into_iter().skip(2) {
+    for entry in store.namespace().read_dir(&ROOT, Ino::ROOT, 0, 1 << 16).unwrap().into_iter().skip(2) {
         *names.entry(entry.ino.0).or_default() += 1;
         assert_eq!(content(&store, entry.ino).len(), 5000);
     }
@@ -416,11 +416,11 @@ fn only_who_may_read_a_directory_lists_it() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 1)).unwrap();
     let made = store.mkdir(&ROOT, Ino::ROOT, b"d", 0o750, at(1)).unwrap();
-    let listed = |caller: &Caller<'_>| store.read_dir(caller, Ino(made.ino), 0, 4096).map(|e| e.len());
+    let listed = |caller: &Caller<'_>| store.namespace().read_dir(caller, Ino(made.ino), 0, 4096).map(|e| e.len());
     assert!(matches!(listed(&ALICE), Err(StoreError::PermissionDenied)));
     assert_eq!(listed(&Caller { uid: 5, gid: 6, groups: &[0] }).unwrap(), 2);
-    assert_eq!(store.path_of(Ino(made.ino)).unwrap(), b"/d");
-    assert_eq!(store.path_of(Ino::ROOT).unwrap(), b"/");
+    assert_eq!(store.namespace().path_of(Ino(made.ino)).unwrap(), b"/d");
+    assert_eq!(store.namespace().path_of(Ino::ROOT).unwrap(), b"/");
 }
 
 #[test]

@@ -55,10 +55,10 @@ fn victim() {
         }
         // Of other servers' files, each is written, and some are cut or removed again.
         let object = object(i);
-        store.write_object(object, 0, &vec![i as u8; size_of(i)]).unwrap();
+        store.objects().write_object(object, 0, &vec![i as u8; size_of(i)]).unwrap();
         match i % 7 {
-            5 => drop(store.cut_object(object, 1, size_of(i) as u64 / 2).unwrap()),
-            6 => store.remove_detached(&[object], 1000, 1).unwrap(),
+            5 => drop(store.objects().cut_object(object, 1, size_of(i) as u64 / 2).unwrap()),
+            6 => store.objects().remove_detached(&[object], 1000, 1).unwrap(),
             _ => {}
         }
         let spread = store.open_spread(&ROOT, Ino::ROOT, format!("spread{i}").as_bytes(), &how(), layout(), at(6));
@@ -99,9 +99,9 @@ fn what_was_acknowledged_survives_a_kill() {
         for (i, ino, generation, mac) in acknowledged {
             let capability =
                 Capability { ino, access: access::READ | access::WRITE, generation, mac, holder: 0, reserved: 0 };
-            store.verify(&capability).unwrap();
+            store.namespace().verify(&capability).unwrap();
             let mut bytes = vec![0; 40_000];
-            match store.read_object(object(i), 0, &mut bytes) {
+            match store.objects().read_object(object(i), 0, &mut bytes) {
                 Ok(len) => {
                     assert_eq!(len, if i % 7 == 5 { size_of(i) / 2 } else { size_of(i) }, "object {i}");
                     assert!(bytes[..len].iter().all(|byte| *byte == i as u8), "object {i}");

@@ -37,7 +37,7 @@ fn settle(store: &Store) {
         store.flush_dirty().unwrap();
         store.settle().unwrap();
     }
-    assert_eq!(store.checksum_status().unsettled_files, 0);
+    assert_eq!(store.objects().checksum_status().unsettled_files, 0);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_detached_object_is_held_to_what_was_met_as_well() {
     let dir = scratch_dir();
     let config = at_start(&config(dir.path(), 2), "the same");
     let (store, mut bytes) = (Store::open(&config).unwrap(), [0; BLOCK]);
-    store.write_object(place(0), 0, &[7; 4 * BLOCK]).unwrap();
+    store.objects().write_object(place(0), 0, &[7; 4 * BLOCK]).unwrap();
     store.close().unwrap();
     drop(store);
     let object = objects(dir.path(), place(0).object.index as usize).remove(0);
@@ -128,24 +128,24 @@ fn a_detached_object_is_held_to_what_was_met_as_well() {
     cut(&object, 2 * BLOCK);
     let store = Store::open(&config).unwrap();
     for block in 1..4 {
-        assert!(is_damage(store.read_object(place(0), (block * BLOCK) as u64, &mut bytes)));
+        assert!(is_damage(store.objects().read_object(place(0), (block * BLOCK) as u64, &mut bytes)));
     }
-    store.write_object(place(0), 0, &[8; BLOCK]).unwrap();
+    store.objects().write_object(place(0), 0, &[8; BLOCK]).unwrap();
     drop(store);
     for host_start in ["another", "yet another"] {
         let store = Store::open(&at_start(&config, host_start)).unwrap();
-        assert_eq!(store.stat_object(place(0)).unwrap().size_bytes, 4 * BLOCK as u64);
+        assert_eq!(store.objects().stat_object(place(0)).unwrap().size_bytes, 4 * BLOCK as u64);
         for block in 1..4 {
-            assert!(is_damage(store.read_object(place(0), (block * BLOCK) as u64, &mut bytes)), "{block}");
+            assert!(is_damage(store.objects().read_object(place(0), (block * BLOCK) as u64, &mut bytes)), "{block}");
         }
     }
     let store = Store::open(&config).unwrap();
     settle(&store);
-    assert!(is_damage(store.read_object(place(0), 2 * BLOCK as u64, &mut bytes)));
-    store.remove_detached(&[place(0)], 0, 100).unwrap();
-    store.write_object(place(0), BLOCK as u64, &[7; BLOCK]).unwrap();
+    assert!(is_damage(store.objects().read_object(place(0), 2 * BLOCK as u64, &mut bytes)));
+    store.objects().remove_detached(&[place(0)], 0, 100).unwrap();
+    store.objects().write_object(place(0), BLOCK as u64, &[7; BLOCK]).unwrap();
     drop(store);
-    assert_eq!(Store::open(&config).unwrap().read_object(place(0), 0, &mut bytes).unwrap(), BLOCK);
+    assert_eq!(Store::open(&config).unwrap().objects().read_object(place(0), 0, &mut bytes).unwrap(), BLOCK);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn what_overwrites_damage_is_right_after_a_kill_whatever_it_is() {
                 let store = Store::open(&config).unwrap();
                 assert_eq!(read_block(&store, ino, 1).unwrap(), [*right; BLOCK], "{case} {host_start} {round}");
                 settle(&store);
-                assert_eq!(store.checksum_status().damaged_total, 0, "{case} {host_start} {round}");
+                assert_eq!(store.objects().checksum_status().damaged_total, 0, "{case} {host_start} {round}");
             }
         }
     }

@@ -168,7 +168,7 @@ impl World {
                 match (ours, theirs) {
                     (Ok(opened), Ok(fd)) => {
                         assert_eq!(opened.capability.access, access & 3);
-                        self.store().verify_access(&opened.capability, access).unwrap();
+                        self.store().namespace().verify_access(&opened.capability, access).unwrap();
                         if opened.layout.is_some() {
                             self.handles[slot] = Some((opened.ino, Arc::new(fd), access));
                         } else {
@@ -272,7 +272,11 @@ impl World {
                 (ours.map(|_| Answer::Nothing), theirs.map(|()| Answer::Nothing))
             }
             Op::Readlink { path } => (
-                self.store().readlink(&caller, root, path.as_bytes()).map(Answer::Bytes).map_err(|e| e.errno()),
+                self.store()
+                    .namespace()
+                    .readlink(&caller, root, path.as_bytes())
+                    .map(Answer::Bytes)
+                    .map_err(|e| e.errno()),
                 self.kernel(who, move || rustix::fs::readlink(path, Vec::new())).map(|t| Answer::Bytes(t.into_bytes())),
             ),
             Op::Socket { path, mode } => {
@@ -395,7 +399,7 @@ impl World {
         let mut cookie = 0;
         loop {
             // Room for one long name: many pages.
-            let page = self.store().read_dir(&Caller::ROOT, ino, cookie, 300).unwrap();
+            let page = self.store().namespace().read_dir(&Caller::ROOT, ino, cookie, 300).unwrap();
             let Some(last) = page.last() else { break };
             cookie = last.cookie;
             names.extend(page.into_iter().map(|e| e.name));
@@ -426,7 +430,7 @@ impl World {
                 files.extend((attr.mode & 0o170_000 == 0o100_000).then_some(attr.ino));
                 match attr.mode & 0o170_000 {
                     0o040_000 => {
-                        assert_eq!(self.store().path_of(Ino(attr.ino)).unwrap(), &child.as_bytes()[1..]);
+                        assert_eq!(self.store().namespace().path_of(Ino(attr.ino)).unwrap(), &child.as_bytes()[1..]);
                         todo.push((Ino(attr.ino), child));
                     }
                     0o100_000 if attr.size_bytes < 1 << 20 => {

@@ -314,7 +314,7 @@ fn a_journal_that_was_emptied_or_overwritten_is_refused() {
         }
         fs::write(&path, &whole).unwrap();
         let store = Store::open(&config).unwrap();
-        assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
+        assert_eq!(store.namespace().read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
     }
 }
 
@@ -344,7 +344,10 @@ fn a_check_that_repairs_nothing_leaves_a_journal_as_it_is() {
         assert_eq!((changed(&before), files(&config.dir).len()), (vec![], before.len()));
         check(true);
         assert!(files(&config.dir) != before);
-        assert_eq!(Store::open(&config).unwrap().read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
+        assert_eq!(
+            Store::open(&config).unwrap().namespace().read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(),
+            203
+        );
         // What is missing is the store's own, and not what the check looked at.
         for file in fs::read_dir(config.dir.join("db")).unwrap().map(|entry| entry.unwrap().path()) {
             if file.extension().is_some_and(|extension| extension == "jnl") {
@@ -379,7 +382,7 @@ fn what_a_power_cut_may_do_to_a_journal_is_no_damage() {
         fs::write(&path, bytes).unwrap();
         witnesses.iter().for_each(|(told, witness)| fs::write(witness, told).unwrap());
         let store = Store::open(&config).unwrap();
-        assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
+        assert_eq!(store.namespace().read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
         drop(store);
     }
 }
@@ -419,7 +422,7 @@ fn what_users_write_is_not_taken_for_a_sync_wherever_the_journal_breaks_off() {
         fs::write(&path, bytes).unwrap();
         witnesses.iter().for_each(|(told, witness)| fs::write(witness, told).unwrap());
         let store = Store::open(&config).unwrap();
-        assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
+        assert_eq!(store.namespace().read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
     }
 }
 

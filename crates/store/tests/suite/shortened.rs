@@ -65,22 +65,22 @@ fn what_is_cut_off_a_detached_object_after_a_kill_is_lost() {
     let dir = scratch_dir();
     let config = config(dir.path(), 2);
     let store = Store::open(&config).unwrap();
-    store.write_object(place(0), 0, &[7; BLOCKS * BLOCK]).unwrap();
+    store.objects().write_object(place(0), 0, &[7; BLOCKS * BLOCK]).unwrap();
     store.close().unwrap();
     drop(store);
     let store = Store::open(&config).unwrap();
-    store.write_object(place(0), 0, &[8; BLOCK]).unwrap();
+    store.objects().write_object(place(0), 0, &[8; BLOCK]).unwrap();
     drop(store);
     cut(&objects(dir.path(), place(0).object.index as usize)[0], 3 * BLOCK);
     for _ in 0..2 {
         let store = Store::open(&config).unwrap();
-        assert_eq!(store.stat_object(place(0)).unwrap().size_bytes, (BLOCKS * BLOCK) as u64);
+        assert_eq!(store.objects().stat_object(place(0)).unwrap().size_bytes, (BLOCKS * BLOCK) as u64);
         let mut bytes = [0; BLOCK];
         for (block, fill) in [8, 7, 7].into_iter().enumerate() {
-            assert_eq!(store.read_object(place(0), (block * BLOCK) as u64, &mut bytes).unwrap(), BLOCK);
+            assert_eq!(store.objects().read_object(place(0), (block * BLOCK) as u64, &mut bytes).unwrap(), BLOCK);
             assert_eq!(bytes, [fill; BLOCK]);
         }
-        assert!(is_damage(store.read_object(place(0), 3 * BLOCK as u64, &mut bytes)));
+        assert!(is_damage(store.objects().read_object(place(0), 3 * BLOCK as u64, &mut bytes)));
     }
 }
 
@@ -101,7 +101,7 @@ fn what_the_server_cut_off_itself_is_not_lost() {
             store.set_size(ino, (BLOCKS * BLOCK) as u64, at(5)).unwrap();
             assert!(content(&store, ino)[left * BLOCK..].iter().all(|byte| *byte == 0));
             store.set_size(ino, (left * BLOCK) as u64, at(6)).unwrap();
-            assert_eq!(store.checksum_status().damaged_total, 0);
+            assert_eq!(store.objects().checksum_status().damaged_total, 0);
         }
     }
 }
@@ -121,7 +121,7 @@ fn what_a_power_cut_took_is_not_lost_at_the_next_kill_either() {
         if round == 1 {
             (0..2).for_each(|_| store.settle().unwrap());
         }
-        assert_eq!(store.checksum_status().damaged_total, 0);
+        assert_eq!(store.objects().checksum_status().damaged_total, 0);
     }
 }
 

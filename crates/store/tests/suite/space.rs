@@ -129,7 +129,7 @@ fn a_full_disk_is_an_error_and_loses_nothing() {
 fn a_full_disk_takes_no_volume_and_keeps_no_name_for_it() {
     let Some(disk) = SmallDisk::mount() else { return };
     let store = Store::open(&config(disk.0.path(), 1)).unwrap();
-    store.set_whereabouts(Arc::new(Whereabouts::default()));
+    store.namespace().set_whereabouts(Arc::new(Whereabouts::default()));
     let filler = open(&store, "filler").ino;
     fill(&store, filler);
     let make = || store.mkdir(&ROOT, Ino::ROOT, b"volume", 0o755, at(4)).unwrap_err();
@@ -224,30 +224,30 @@ fn a_disk_full_of_detached_objects_can_be_emptied_and_overwritten() {
     let mut store = Store::open(&config).unwrap();
     let mut end = 0;
     let error = loop {
-        match store.write_object(place(1), end, &[2; 65_536]) {
+        match store.objects().write_object(place(1), end, &[2; 65_536]) {
             Ok(written) => end += written.len as u64,
             Err(error) => break error,
         }
     };
     assert!(matches!(error, StoreError::NoSpace) && end > 20 << 20, "{error} at {end}");
     for round in 1..200 {
-        store.write_object(place(1), round * 4096, &[2; 4096]).unwrap();
-        assert!(matches!(store.write_object(place(2), 0, b"new"), Err(StoreError::NoSpace)));
-        assert!(matches!(store.write_object(place(1), end + (1 << 30), b"far"), Err(StoreError::NoSpace)));
-        store.cut_object(place(1), round, end).unwrap();
+        store.objects().write_object(place(1), round * 4096, &[2; 4096]).unwrap();
+        assert!(matches!(store.objects().write_object(place(2), 0, b"new"), Err(StoreError::NoSpace)));
+        assert!(matches!(store.objects().write_object(place(1), end + (1 << 30), b"far"), Err(StoreError::NoSpace)));
+        store.objects().cut_object(place(1), round, end).unwrap();
     }
-    store.sync_object(place(1)).unwrap();
+    store.objects().sync_object(place(1)).unwrap();
     drop(store);
     store = Store::open(&config).unwrap();
-    assert_eq!(store.stat_object(place(1)).unwrap().size_bytes, end);
-    assert_eq!(store.stat_object(place(2)).unwrap(), Default::default());
+    assert_eq!(store.objects().stat_object(place(1)).unwrap().size_bytes, end);
+    assert_eq!(store.objects().stat_object(place(2)).unwrap(), Default::default());
     let mut bytes = vec![0; end as usize];
-    assert_eq!(store.read_object(place(1), 0, &mut bytes).unwrap() as u64, end);
+    assert_eq!(store.objects().read_object(place(1), 0, &mut bytes).unwrap() as u64, end);
     assert!(bytes.iter().all(|byte| *byte == 2));
-    store.cut_object(place(1), 200, 4096).unwrap();
-    store.write_object(place(2), 0, &[3; 1 << 20]).unwrap();
-    store.remove_detached(&[place(1), place(2)], 0, 1).unwrap();
-    store.write_object(place(0), 0, &vec![4; 20 << 20]).unwrap();
+    store.objects().cut_object(place(1), 200, 4096).unwrap();
+    store.objects().write_object(place(2), 0, &[3; 1 << 20]).unwrap();
+    store.objects().remove_detached(&[place(1), place(2)], 0, 1).unwrap();
+    store.objects().write_object(place(0), 0, &vec![4; 20 << 20]).unwrap();
     store.close().unwrap();
 }
 

@@ -67,7 +67,7 @@ fn a_hole_in_next_to_nothing_takes_next_to_nothing() {
     for _ in 0..2 {
         // A step for each block that there could be would take minutes, and hundreds of megabytes.
         store.change_space(file, 4096, size - 8192, SpaceChange::PunchHole, at(3)).unwrap();
-        assert!(store.checksum_status().memory_bytes < 1 << 20);
+        assert!(store.objects().checksum_status().memory_bytes < 1 << 20);
         assert_eq!(store.seek(file, 4096, Extent::Data).unwrap(), size - 4096);
         let mut edges = [1; 8192];
         assert_eq!(store.read(file, 0, &mut edges).unwrap(), 8192);
@@ -256,7 +256,8 @@ fn a_file_without_a_name_gets_one_or_goes() {
     }
     store.set_xattr(&ROOT, named, b"", true, b"user.x", b"y", isonomia_store::XattrHow::Either, at(3)).unwrap();
     let directory = Ino(store.get_attr(&ROOT, Ino::ROOT, b"d", true).unwrap().ino);
-    let names: Vec<_> = store.read_dir(&ROOT, directory, 0, 4096).unwrap().into_iter().map(|e| e.name).collect();
+    let names: Vec<_> =
+        store.namespace().read_dir(&ROOT, directory, 0, 4096).unwrap().into_iter().map(|e| e.name).collect();
     assert_eq!(names, [b".".to_vec(), b"..".to_vec()]);
     let link = |ino, name: &[u8]| store.link(&ROOT, ino, b"", true, Ino::ROOT, name, at(4));
     assert_eq!(link(named, b"d/f").unwrap().nlink, 1);
@@ -273,7 +274,7 @@ fn a_file_without_a_name_gets_one_or_goes() {
     let found = store.get_attr(&ROOT, Ino::ROOT, b"d/f", true).unwrap();
     assert_eq!((Ino(found.ino), found.nlink, found.size_bytes), (named, 1, 10_004));
     assert_eq!(content(&store, named)[9_999..], *b"\x07more");
-    assert_eq!(store.get_xattr(&ROOT, named, b"", true, b"user.x", <[u8]>::to_vec).unwrap(), b"y");
+    assert_eq!(store.namespace().get_xattr(&ROOT, named, b"", true, b"user.x", <[u8]>::to_vec).unwrap(), b"y");
     assert!(matches!(store.read(exclusive, 0, &mut [0; 8]), Err(StoreError::Stale)));
 }
 

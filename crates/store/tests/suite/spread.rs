@@ -55,13 +55,13 @@ fn a_spread_file_has_a_size_and_no_bytes() {
     assert_eq!(store.set_size(ino, 20_000, at(7)).unwrap().size_bytes, 20_000);
     store.fsync_attributes(ino, true).unwrap();
     store.fsync_attributes(ino, true).unwrap();
-    let Spread { objects, size_bytes, cuts, .. } = store.spread_of(ino).unwrap();
+    let Spread { objects, size_bytes, cuts, .. } = store.namespace().spread_of(ino).unwrap();
     assert_eq!((objects.number, size_bytes, cuts), (ino.0, 20_000, 0));
-    assert!(store.is_wanted(objects.number, objects.generation).unwrap());
-    assert!(!store.is_wanted(objects.number, objects.generation ^ 1).unwrap());
+    assert!(store.namespace().is_wanted(objects.number, objects.generation).unwrap());
+    assert!(!store.namespace().is_wanted(objects.number, objects.generation ^ 1).unwrap());
     let own = open(&store, "own").ino;
-    assert!(matches!(store.spread_of(own), Err(StoreError::Invalid)));
-    assert!(!store.is_wanted(own.0, opened.capability.generation).unwrap());
+    assert!(matches!(store.namespace().spread_of(own), Err(StoreError::Invalid)));
+    assert!(!store.namespace().is_wanted(own.0, opened.capability.generation).unwrap());
     assert!(matches!(store.tell_size(own, 5, 0, u64::MAX, at(7)), Err(StoreError::Invalid)));
     for (stripe_bytes, count) in [(0, 1), (5000, 1), (STRIPE, 0), (STRIPE, 1025)] {
         let layout = Arc::new(Layout { stripe_bytes, targets: vec![THERE; count], grows: false });
@@ -71,7 +71,7 @@ fn a_spread_file_has_a_size_and_no_bytes() {
     store.close().unwrap();
     drop(store);
     let store = Store::open(&config).unwrap();
-    assert_eq!((size(&store, ino), store.layout(ino).unwrap()), (20_000, layout()));
+    assert_eq!((size(&store, ino), store.namespace().layout(ino).unwrap()), (20_000, layout()));
     assert_eq!(store.cuts_to_redo().unwrap(), [], "it was a clean stop");
 }
 
@@ -89,7 +89,7 @@ fn a_size_that_was_told_survives_a_kill_and_objects_are_cut_to_it() {
     store.tell_size(cut, 80_000, 0, u64::MAX, at(6)).unwrap();
     let begun = store.begin_cut(cut, 10_000, at(7)).unwrap();
     assert_eq!((begun.number, begun.size_bytes), (1, 10_000));
-    assert_eq!(store.was_shortened_after(cut, 0).unwrap(), Some(true));
+    assert_eq!(store.namespace().was_shortened_after(cut, 0).unwrap(), Some(true));
     for start in 0..2 {
         drop(store);
         store = Store::open(&config).unwrap();
@@ -99,7 +99,7 @@ fn a_size_that_was_told_survives_a_kill_and_objects_are_cut_to_it() {
         let redo: Vec<_> = redo.iter().map(|cut| (cut.ino, cut.number, cut.size_bytes)).collect();
         assert_eq!(redo, [(told, 1, 80_000), (cut, 1, 10_000)]);
         // The start that began a cut knows what that was, and a later one does not.
-        assert_eq!(store.was_shortened_after(told, 0).unwrap(), (start == 0).then_some(false));
+        assert_eq!(store.namespace().was_shortened_after(told, 0).unwrap(), (start == 0).then_some(false));
         // What was written before it is to be written again, and nothing grows meanwhile.
         assert!(matches!(store.tell_size(told, 5, 0, u64::MAX, at(8)), Err(StoreError::CutMeanwhile)));
         assert!(matches!(store.tell_size(told, 90_000, 1, u64::MAX, at(8)), Err(StoreError::CutMeanwhile)));
@@ -160,7 +160,7 @@ fn a_cut_is_begun_by_who_may_and_repeated_as_often_as_need_be() {
     let again = store.finish_cut(ino, 4, 8, at(8)).unwrap().unwrap();
     assert_eq!((again.number, again.size_bytes), (9, 100));
     finish(&store, &again);
-    assert_eq!(store.spread_of(ino).unwrap().cuts, 9);
+    assert_eq!(store.namespace().spread_of(ino).unwrap().cuts, 9);
 }
 
 #[test]
@@ -170,22 +170,22 @@ fn who_made_room_learns_whether_it_was_cut_off() {
     let store = Store::open(&config).unwrap();
     let ino = create(&store, "file");
     let first = store.reserve_append(ino, 1_000, at(2)).unwrap();
-    assert_eq!((first.offset, first.cuts, store.spread_of(ino).unwrap().shortened), (0, 0, 0));
+    assert_eq!((first.offset, first.cuts, store.namespace().spread_of(ino).unwrap().shortened), (0, 0, 0));
     // To the size that it has: all that was made stands.
     finish(&store, &store.begin_cut(ino, 1_000, at(3)).unwrap());
-    let found = store.spread_of(ino).unwrap();
+    let found = store.namespace().spread_of(ino).unwrap();
     assert_eq!((found.cuts, found.shortened), (1, 0));
     let second = store.reserve_append(ino, 1_000, at(4)).unwrap();
     assert_eq!((second.offset, second.cuts), (1_000, 1));
     finish(&store, &store.begin_cut(ino, 500, at(5)).unwrap());
-    let found = store.spread_of(ino).unwrap();
+    let found = store.namespace().spread_of(ino).unwrap();
     assert_eq!((found.cuts, found.shortened), (2, 2));
     assert_eq!(store.reserve_append(ino, 1, at(6)).unwrap().offset, 500);
     // Where it is not known it may be any of them.
     finish(&store, &store.begin_cut(ino, 501, at(7)).unwrap());
     store.close().unwrap();
     drop(store);
-    let found = Store::open(&config).unwrap().spread_of(ino).unwrap();
+    let found = Store::open(&config).unwrap().namespace().spread_of(ino).unwrap();
     assert_eq!((found.cuts, found.shortened), (3, 3));
 }
 
@@ -200,7 +200,7 @@ fn a_file_that_lost_a_writer_grows_only_after_a_cut() {
     store.tell_size(ino, 70_000, 0, u64::MAX, at(2)).unwrap();
     store.note_writer(ino, at(2)).unwrap();
     assert_eq!(store.cut_loose(9).unwrap(), []);
-    store.note_loose(ino).unwrap();
+    store.namespace().note_loose(ino).unwrap();
     refused(grow(&store, 0));
     refused(store.set_size(ino, 90_000, at(3)).map(drop));
     assert_eq!(store.tell_size(ino, 70_000, 0, u64::MAX, at(3)).unwrap(), 70_000, "what does not grow may be told");
@@ -211,7 +211,7 @@ fn a_file_that_lost_a_writer_grows_only_after_a_cut() {
     assert_eq!(store.cut_loose(9).unwrap(), []);
     store.reserve_append(ino, 1, at(4)).unwrap();
     // A stop in order keeps it in mind.
-    store.note_loose(ino).unwrap();
+    store.namespace().note_loose(ino).unwrap();
     store.close().unwrap();
     drop(store);
     store = Store::open(&config).unwrap();
@@ -234,7 +234,7 @@ fn a_file_that_lost_a_writer_grows_only_after_a_cut() {
     assert_eq!(store.get_attr(&ROOT, set_id, b"", true).unwrap().mode & 0o7777, 0o755);
     assert_eq!(store.cut_loose(9).unwrap()[0].ino, set_id);
     // One that is gone needs none.
-    store.note_loose(ino).unwrap();
+    store.namespace().note_loose(ino).unwrap();
     store.unlink(&ROOT, Ino::ROOT, b"file", at(7)).unwrap();
     assert_eq!(store.cut_loose(9).unwrap(), []);
 }
@@ -265,15 +265,15 @@ fn objects_of_removed_files_are_told_until_they_are_gone() {
     assert_eq!(told(&store, None), [one.0, other.0]);
     let first = store.objects_to_remove(None, 1).unwrap();
     assert_eq!((first.len(), told(&store, first.first())), (1, vec![other.0]));
-    assert!(store.is_wanted(held.0, first[0].generation).unwrap());
-    assert!(!store.is_wanted(one.0, first[0].generation).unwrap());
+    assert!(store.namespace().is_wanted(held.0, first[0].generation).unwrap());
+    assert!(!store.namespace().is_wanted(one.0, first[0].generation).unwrap());
     assert_eq!(store.cuts_to_redo().unwrap(), [], "there is nothing to be cut any more");
     // A file that is open without a name is cut like any other.
     store.tell_size(held, 100, 0, u64::MAX, at(4)).unwrap();
     let cut = store.begin_cut(held, 50, at(4)).unwrap();
     assert_eq!(store.cuts_to_redo().unwrap(), std::slice::from_ref(&cut));
     finish(&store, &cut);
-    first.iter().for_each(|gone| store.objects_removed((gone.number, gone.generation)).unwrap());
+    first.iter().for_each(|gone| store.namespace().objects_removed((gone.number, gone.generation)).unwrap());
     assert_eq!(told(&store, None), [other.0]);
     store.release(held).unwrap();
     assert_eq!(told(&store, None), [held.0, other.0]);
@@ -284,9 +284,11 @@ fn objects_of_removed_files_are_told_until_they_are_gone() {
     let [cut] = &store.cuts_to_redo().unwrap()[..] else { panic!("one was written and got its first name") };
     assert_eq!((cut.ino, cut.size_bytes), (named, 70_000));
     let gone = store.objects_to_remove(None, 9).unwrap();
-    gone.iter().for_each(|gone| store.objects_removed((gone.number, gone.generation)).unwrap());
+    gone.iter().for_each(|gone| store.namespace().objects_removed((gone.number, gone.generation)).unwrap());
     assert_eq!(told(&store, None), []);
-    assert!(store.is_wanted(named.0, store.spread_of(named).unwrap().objects.generation).unwrap());
+    assert!(
+        store.namespace().is_wanted(named.0, store.namespace().spread_of(named).unwrap().objects.generation).unwrap()
+    );
 }
 
 /// Two servers, one file, a writer, and messages that are late, come twice, and are cut off by kills.
@@ -368,7 +370,7 @@ impl Cluster {
         let configs = [here, there];
         let stores = [0, 1].map(|server: usize| Some(Store::open(&configs[server]).unwrap()));
         let ino = create(stores[0].as_ref().unwrap(), "file");
-        let objects = stores[0].as_ref().unwrap().spread_of(ino).unwrap().objects;
+        let objects = stores[0].as_ref().unwrap().namespace().spread_of(ino).unwrap().objects;
         let (model, sent) = (Vec::new(), Vec::new());
         Self {
             configs,
@@ -406,7 +408,7 @@ impl Cluster {
         let now = at(self.clock);
         match *step {
             Step::Learn if self.write.is_none() => {
-                let Spread { size_bytes, cuts, .. } = self.volume().spread_of(self.ino).unwrap();
+                let Spread { size_bytes, cuts, .. } = self.volume().namespace().spread_of(self.ino).unwrap();
                 self.known = (size_bytes, cuts);
                 self.compare();
             }
@@ -420,14 +422,14 @@ impl Cluster {
                 self.unsettle_write();
                 self.write = None;
                 self.abandoned = Some((write, self.known.1));
-                self.volume().note_loose(self.ino).unwrap();
+                self.volume().namespace().note_loose(self.ino).unwrap();
             }
             Step::LateWrite { by } => {
                 // Behind the end, where nobody is to see it.
                 let Some((write, known)) = self.abandoned else { return };
                 let (place, at, run) = self.place(self.model.len() as u64 + by);
                 let bytes = vec![write.fill; run as usize];
-                match self.server(place).write_object_after(known, place, at, &bytes[..]) {
+                match self.server(place).objects().write_object_after(known, place, at, &bytes[..]) {
                     Ok(_) | Err(StoreError::CutMeanwhile) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -443,7 +445,7 @@ impl Cluster {
                     let (place, size) = cut.parts().nth(left.remove(which % left.len())).unwrap();
                     let number = cut.number;
                     self.sent.push((place, number, size));
-                    assert_eq!(self.server(place).cut_object(place, number, size).unwrap(), number);
+                    assert_eq!(self.server(place).objects().cut_object(place, number, size).unwrap(), number);
                 } else {
                     finish(self.stores[0].as_ref().unwrap(), cut);
                     self.cut = None;
@@ -451,7 +453,7 @@ impl Cluster {
             }
             Step::Late { which } if !self.sent.is_empty() => {
                 let (place, number, size) = self.sent[which % self.sent.len()];
-                assert!(self.server(place).cut_object(place, number, size).unwrap() >= number);
+                assert!(self.server(place).objects().cut_object(place, number, size).unwrap() >= number);
             }
             Step::Extend { by } => {
                 let size = self.model.len() as u64 + by;
@@ -512,9 +514,9 @@ impl Cluster {
             let (place, at, run) = self.place(offset + done);
             let part = run.min(len - done);
             let bytes = vec![fill; part as usize];
-            let outcome = self.server(place).write_object_after(self.known.1, place, at, &bytes[..]);
+            let outcome = self.server(place).objects().write_object_after(self.known.1, place, at, &bytes[..]);
             if let Err(StoreError::CutMeanwhile) = outcome {
-                let Spread { size_bytes, cuts, .. } = self.volume().spread_of(self.ino).unwrap();
+                let Spread { size_bytes, cuts, .. } = self.volume().namespace().spread_of(self.ino).unwrap();
                 assert!(cuts > self.known.1);
                 self.known = (size_bytes, cuts);
                 self.write = Some(write.again());
@@ -549,13 +551,13 @@ impl Cluster {
     }
 
     fn content(&self) -> Vec<u8> {
-        let size = self.volume().spread_of(self.ino).unwrap().size_bytes;
+        let size = self.volume().namespace().spread_of(self.ino).unwrap().size_bytes;
         let mut bytes = vec![0; size as usize];
         let mut done = 0;
         while done < size {
             let (place, at, run) = self.place(done);
             let part = &mut bytes[done as usize..(done + run).min(size) as usize];
-            self.server(place).read_object(place, at, part).unwrap();
+            self.server(place).objects().read_object(place, at, part).unwrap();
             done += run;
         }
         bytes

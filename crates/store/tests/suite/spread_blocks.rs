@@ -30,7 +30,7 @@ fn asked(store: &Store) -> Option<(u64, Vec<SpreadObjects>)> {
 fn count(store: &Store) -> Vec<u64> {
     let (round, files) = asked(store).unwrap();
     let blocks_of = |objects: &SpreadObjects| {
-        let found = objects.places().map(|place| store.object_blocks(place).unwrap()).sum();
+        let found = objects.places().map(|place| store.objects().object_blocks(place).unwrap()).sum();
         ((objects.number, objects.generation), found)
     };
     let counted: Vec<_> = files.iter().map(blocks_of).collect();
@@ -48,9 +48,9 @@ fn a_spread_file_takes_what_was_written_and_not_its_size() {
     assert_eq!(store.set_size(ino, GIB, at(2)).unwrap().blocks, 1, "one without any would be taken for one hole");
     assert_eq!(asked(&store), None, "nothing was written");
     // A writer's word counts at once, and what is written twice, twice.
-    let places: Vec<_> = store.spread_of(ino).unwrap().objects.places().collect();
+    let places: Vec<_> = store.namespace().spread_of(ino).unwrap().objects.places().collect();
     for _ in 0..2 {
-        store.write_object(places[1], 8 << 20, &[7; 8192][..]).unwrap();
+        store.objects().write_object(places[1], 8 << 20, &[7; 8192][..]).unwrap();
         store.tell_size(ino, 100 << 20, 0, 16, at(3)).unwrap();
     }
     assert_eq!(blocks(&store, ino), 32);
@@ -58,10 +58,10 @@ fn a_spread_file_takes_what_was_written_and_not_its_size() {
     assert_eq!(blocks(&store, ino), 16);
     assert_eq!(asked(&store), None, "it is counted");
     // Room that is made behind the end, and a hole.
-    store.change_object_space(places[0], GIB, 1 << 20, SpaceChange::Allocate { keep_size: true }).unwrap();
+    store.objects().change_object_space(places[0], GIB, 1 << 20, SpaceChange::Allocate { keep_size: true }).unwrap();
     store.tell_size(ino, 0, 0, 2048, at(4)).unwrap();
     assert_eq!((blocks(&store, ino), count(&store)), (2064, vec![2064]));
-    store.change_object_space(places[1], 8 << 20, 4096, SpaceChange::PunchHole).unwrap();
+    store.objects().change_object_space(places[1], 8 << 20, 4096, SpaceChange::PunchHole).unwrap();
     store.tell_size(ino, 0, 0, 0, at(5)).unwrap();
     assert_eq!((blocks(&store, ino), count(&store), blocks(&store, ino)), (2064, vec![2056], 2056));
     // Room at the end, which its writer does not tell of.
@@ -79,7 +79,7 @@ fn what_has_changed_since_it_was_asked_for_is_not_believed() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();
     let ino = create(&store, "file");
-    let objects = store.spread_of(ino).unwrap().objects;
+    let objects = store.namespace().spread_of(ino).unwrap().objects;
     let id = (objects.number, objects.generation);
     store.set_size(ino, GIB, at(2)).unwrap();
     store.tell_size(ino, 0, 0, 8, at(3)).unwrap();

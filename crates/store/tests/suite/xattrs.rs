@@ -147,20 +147,21 @@ impl World {
             Op::Get { path, follow, name } => {
                 let (dir, text) = at_root(path);
                 let name = NAMES[name];
-                let ours = self.store().get_xattr(caller, dir, text, follow, name.as_bytes(), <[u8]>::to_vec);
+                let ours =
+                    self.store().namespace().get_xattr(caller, dir, text, follow, name.as_bytes(), <[u8]>::to_vec);
                 let place = there(path);
                 (ours.map_err(|e| e.errno()), self.kernel(who, move || value(&place, name, follow)))
             }
             Op::List { path, follow } => {
                 let (dir, text) = at_root(path);
-                let ours = self.store().list_xattrs(caller, dir, text, follow).map_err(|e| e.errno());
+                let ours = self.store().namespace().list_xattrs(caller, dir, text, follow).map_err(|e| e.errno());
                 let place = there(path);
                 (ours.map(sorted), self.kernel(who, move || names(&place, follow)))
             }
             Op::Remove { path, follow, name } => {
                 let (dir, text) = at_root(path);
                 let name = NAMES[name];
-                let ours = done(self.store().remove_xattr(caller, dir, text, follow, name.as_bytes(), now));
+                let ours = done(self.store().namespace().remove_xattr(caller, dir, text, follow, name.as_bytes(), now));
                 let remove = if follow { rustix::fs::removexattr } else { rustix::fs::lremovexattr };
                 let place = there(path);
                 (ours, self.kernel(who, move || remove(place, name).map(nothing)))
@@ -178,7 +179,7 @@ impl World {
             Op::RemoveOpen { name } => {
                 let Some((ino, fd)) = self.open.clone() else { return same() };
                 let name = NAMES[name];
-                let ours = done(self.store().remove_xattr(caller, ino, b"", true, name.as_bytes(), now));
+                let ours = done(self.store().namespace().remove_xattr(caller, ino, b"", true, name.as_bytes(), now));
                 (ours, self.kernel(who, move || rustix::fs::fremovexattr(fd, name).map(nothing)))
             }
             Op::Open { path } => {
@@ -319,7 +320,7 @@ fn set(store: &Store, ino: Ino, name: &str, value: &[u8]) -> Result<(), StoreErr
 }
 
 fn get(store: &Store, ino: Ino, name: &str) -> Result<Vec<u8>, StoreError> {
-    store.get_xattr(&ROOT, ino, b"", true, name.as_bytes(), <[u8]>::to_vec)
+    store.namespace().get_xattr(&ROOT, ino, b"", true, name.as_bytes(), <[u8]>::to_vec)
 }
 
 #[test]
@@ -359,8 +360,8 @@ fn a_list_is_never_longer_than_a_program_can_ask_for() {
         set(&store, ino, &name(i), b"").unwrap();
     }
     assert!(matches!(set(&store, ino, "user.one.more", b""), Err(StoreError::NoSpace)));
-    assert_eq!(store.list_xattrs(&ROOT, ino, b"", true).unwrap().len(), 65_536);
-    store.remove_xattr(&ROOT, ino, b"", true, name(7).as_bytes(), at(10)).unwrap();
+    assert_eq!(store.namespace().list_xattrs(&ROOT, ino, b"", true).unwrap().len(), 65_536);
+    store.namespace().remove_xattr(&ROOT, ino, b"", true, name(7).as_bytes(), at(10)).unwrap();
     set(&store, ino, "user.one.more", b"").unwrap();
 }
 

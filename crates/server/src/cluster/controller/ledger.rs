@@ -126,7 +126,7 @@ fn piece(core: &Core, bytes: &[u8]) -> Result<Vec<u8>, u32> {
 
 /// The records of this server's copy, by key.
 fn own_records(core: &Core) -> Result<Vec<Record>, StoreError> {
-    let mut records = core.store.cluster_records()?;
+    let mut records = core.store.namespace().cluster_records()?;
     records.retain(|(key, _)| key.starts_with(PREFIX));
     records.sort_unstable();
     Ok(records)
@@ -227,7 +227,7 @@ impl Commander {
 
     fn keep_here(&self, changes: &[Change]) -> Result<(), LedgerError> {
         let changes = changes.iter().map(|(key, value)| (&key[..], value.as_deref()));
-        Ok(self.core.store.keep_cluster_records(changes)?)
+        Ok(self.core.store.namespace().keep_cluster_records(changes)?)
     }
 }
 

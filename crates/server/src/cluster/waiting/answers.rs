@@ -61,7 +61,7 @@ pub fn refuse(core: &Core, waiting: &Waiting<Pending>, errno: Errno) {
 /// The name is a volume's by now, or it is free.
 fn forget(store: &Store, made: Option<&(Box<[u8]>, Attributes)>) {
     if let Some((name, _)) = made {
-        store.forget_new_name(name);
+        store.namespace().forget_new_name(name);
     }
 }
 

@@ -271,14 +271,11 @@ impl World {
                 let theirs = self.kernel(who, move || rustix::fs::symlink(&text, &path));
                 (ours.map(|_| Answer::Nothing), theirs.map(|()| Answer::Nothing))
             }
-            Op::Readlink { path } => (
-                self.store()
-                    .namespace()
-                    .readlink(&caller, root, path.as_bytes())
-                    .map(Answer::Bytes)
-                    .map_err(|e| e.errno()),
-                self.kernel(who, move || rustix::fs::readlink(path, Vec::new())).map(|t| Answer::Bytes(t.into_bytes())),
-            ),
+            Op::Readlink { path } => {
+                let ours = self.store().namespace().readlink(&caller, root, path.as_bytes());
+                let theirs = self.kernel(who, move || rustix::fs::readlink(path, Vec::new()));
+                (ours.map(Answer::Bytes).map_err(|e| e.errno()), theirs.map(|text| Answer::Bytes(text.into_bytes())))
+            }
             Op::Socket { path, mode } => {
                 let ours =
                     self.store().mknod(&caller, root, path.as_bytes(), 0o140_000 | mode, 0, now).map_err(|e| e.errno());

@@ -57,8 +57,8 @@ fn a_spread_file_has_a_size_and_no_bytes() {
     store.fsync_attributes(ino, true).unwrap();
     let Spread { objects, size_bytes, cuts, .. } = store.namespace().spread_of(ino).unwrap();
     assert_eq!((objects.number, size_bytes, cuts), (ino.0, 20_000, 0));
-    assert!(store.namespace().is_wanted(objects.number, objects.generation).unwrap());
-    assert!(!store.namespace().is_wanted(objects.number, objects.generation ^ 1).unwrap());
+    let is_wanted = |generation| store.namespace().is_wanted(objects.number, generation).unwrap();
+    assert_eq!([0, 1].map(|other| is_wanted(objects.generation ^ other)), [true, false]);
     let own = open(&store, "own").ino;
     assert!(matches!(store.namespace().spread_of(own), Err(StoreError::Invalid)));
     assert!(!store.namespace().is_wanted(own.0, opened.capability.generation).unwrap());
@@ -265,8 +265,8 @@ fn objects_of_removed_files_are_told_until_they_are_gone() {
     assert_eq!(told(&store, None), [one.0, other.0]);
     let first = store.objects_to_remove(None, 1).unwrap();
     assert_eq!((first.len(), told(&store, first.first())), (1, vec![other.0]));
-    assert!(store.namespace().is_wanted(held.0, first[0].generation).unwrap());
-    assert!(!store.namespace().is_wanted(one.0, first[0].generation).unwrap());
+    let is_wanted = |ino: Ino| store.namespace().is_wanted(ino.0, first[0].generation).unwrap();
+    assert_eq!([held, one].map(is_wanted), [true, false]);
     assert_eq!(store.cuts_to_redo().unwrap(), [], "there is nothing to be cut any more");
     // A file that is open without a name is cut like any other.
     store.tell_size(held, 100, 0, u64::MAX, at(4)).unwrap();
@@ -286,9 +286,7 @@ fn objects_of_removed_files_are_told_until_they_are_gone() {
     let gone = store.objects_to_remove(None, 9).unwrap();
     gone.iter().for_each(|gone| store.namespace().objects_removed((gone.number, gone.generation)).unwrap());
     assert_eq!(told(&store, None), []);
-    assert!(
-        store.namespace().is_wanted(named.0, store.namespace().spread_of(named).unwrap().objects.generation).unwrap()
-    );
+    assert!(store.namespace().is_wanted(named.0, gone[0].generation).unwrap());
 }
 
 /// Two servers, one file, a writer, and messages that are late, come twice, and are cut off by kills.

@@ -5,10 +5,17 @@
 mod running;
 
 use isonomia_client::Ino;
-use isonomia_server::{PageCache, TargetConfig};
+use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_server::{Config, PageCache, TargetConfig, store_config};
+use isonomia_transport::handshake::{Identity, open_shared};
+use isonomia_transport::socket::{Deadline, send_all};
+use isonomia_units::{Nanos, TargetId};
 use running::{create, pattern, start};
+use rustix::fd::AsFd;
 use std::time::{Duration, Instant};
 
+/// The kind of a file system in memory.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 const MODES: [PageCache; 3] = [PageCache::Auto, PageCache::Always, PageCache::Never];
 
 #[test]
@@ -62,4 +69,46 @@ fn bytes_come_back_however_they_go_through_the_page_cache() {
     running.restart();
     check(&running);
     assert_eq!(running.server().status().checksums.damaged_total, 0);
+}
+
+/// By that clients know whether to look out for the next reply.
+#[test]
+fn a_reply_says_whether_it_waited_for_a_device() {
+    let running = start(|_| {});
+    let client = &running.clients()[0];
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    client.write_at(&file, 0, b"bytes").unwrap();
+    let soon = || Deadline::after(Nanos::from_secs(20));
+    let (session, mut region) =
+        open_shared(&running.addresses[0], &Identity { client: 7, ..Identity::default() }, soon()).unwrap();
+    let mut waited = |header: RequestHeader| {
+        let slot = region.next_slot();
+        if region.post(&header) {
+            send_all(session.socket.as_fd(), &[&[0]], soon()).unwrap();
+        }
+        let deadline = soon();
+        while !region.is_done(slot) {
+            deadline.left().unwrap();
+            region.sleep(slot, 1_000_000);
+        }
+        assert_eq!(region.reply(slot).errno, 0);
+        region.is_by_device(slot)
+    };
+    assert!(!waited(RequestHeader::new(Op::StatFs, Ino::ROOT)));
+    assert!(waited(RequestHeader::with_capability(Op::Fsync, &file.capability)));
+}
+
+#[test]
+fn the_host_reads_ahead_only_where_the_server_does_not() {
+    let places = [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"].map(|base| tempfile::tempdir_in(base));
+    for place in places.into_iter().flatten() {
+        let target =
+            |cache: PageCache| TargetConfig { dir: Some(place.path().to_owned()), cache, ..TargetConfig::default() };
+        let config = Config { targets: MODES.map(target).to_vec(), ..Config::default() };
+        let store = store_config(&config, place.path());
+        // What is in memory is nowhere else.
+        let is_memory = rustix::fs::statfs(place.path()).unwrap().f_type as u64 == TMPFS_MAGIC;
+        let on_device = |number| if is_memory { vec![] } else { vec![TargetId(number)] };
+        assert_eq!((store.reads_as_asked, store.direct), (on_device(0), on_device(2)));
+    }
 }

@@ -100,7 +100,7 @@ fn a_reply_says_whether_it_waited_for_a_device() {
 
 #[test]
 fn the_host_reads_ahead_only_where_the_server_does_not() {
-    let places = [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"].map(|base| tempfile::tempdir_in(base));
+    let places = [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"].map(tempfile::tempdir_in);
     for place in places.into_iter().flatten() {
         let target =
             |cache: PageCache| TargetConfig { dir: Some(place.path().to_owned()), cache, ..TargetConfig::default() };

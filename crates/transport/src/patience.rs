@@ -47,7 +47,7 @@ impl Patience {
         self.long[usize::from(op) % OPERATIONS] >= LONG_EXPECTED
     }
 
-    /// A reply to operation number `op` was waited for so long, by the server as well if `is_by_device`.
+    /// A reply to operation number `op` was waited for so long. If `is_by_device`, the server had to wait for a device meanwhile.
     pub fn note(&mut self, op: u16, waited: Nanos, is_by_device: bool) {
         let long = &mut self.long[usize::from(op) % OPERATIONS];
         let (soon, late) = if is_by_device { (SOON_BY_DEVICE, LONG_BY_DEVICE) } else { (LONG, LONG) };

@@ -17,9 +17,10 @@ pub struct Cluster {
     pub dir: tempfile::TempDir,
 }
 
-/// A port of the loopback device that is free at the moment.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// So many ports of the loopback device that are free at the moment. All are held until all are found: none comes twice.
+fn free_ports(count: usize) -> Vec<u16> {
+    let held: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
 /// A directory in memory, if there is one.
@@ -60,8 +61,7 @@ impl Cluster {
         std::fs::write(&key, [7; 32]).unwrap();
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
         let mut text = format!("name = {name:?}\nepoch = 1\n{lines}\n");
-        for number in 1..=count {
-            let port = free_port();
+        for (number, port) in (1..=count).zip(free_ports(count)) {
             write!(
                 text,
                 "[[server]]\nname = \"io{number}\"\nnumber = {number}\ndir = \"{at}/io{number}\"\n\

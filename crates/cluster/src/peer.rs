@@ -20,7 +20,7 @@ use isonomia_units::{ServerId, VolumeId};
 use serde::{Deserialize, Serialize};
 
 /// The first byte of every message.
-pub const FORMAT: u8 = 5;
+pub const FORMAT: u8 = 6;
 /// A longer message is none.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 16;
 

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn what_jobs_that_are_one_had_is_told_together() {
         let named = |name: &str| JobInfo::new(name, "ada", "astro");
-        let row = |job, service_ns, is_short| Row { job, service_ns, is_short };
+        let row = |job, service_ns, is_short| Row { job, service_ns, is_short, fair_end_ns: 0 };
         let targets = vec![vec![row(0, 30, true), row(2, 20, false)], vec![row(1, 9, false), row(0, 8, false)]];
         let table = Table { window_ns: 100, jobs: vec![named("a"), named("b"), named("a")], targets };
         let using = Using::of_table(&table, [Some(TargetId(4)), Some(TargetId(5))]);

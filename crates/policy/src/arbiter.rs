@@ -124,10 +124,21 @@ pub trait Arbiter: Send {
     /// sees all targets of a job gives each the same rank, [`Order::rank`](crate::Order::rank), when it changes.
     fn set_rank(&mut self, _now: Nanos, _job: JobId, _rank: Option<u32>) {}
 
+    /// How long fair sharing, which goes on as far as it has come, would need on this target until it is done with the jobs' phases, ascending by
+    /// job; who is not in it has none. Empty under policies without a fair clock that they go by. O(n log n) with n jobs.
+    fn fair_ends(&self) -> Vec<(JobId, Nanos)> {
+        Vec::new()
+    }
+
+    /// Fair sharing on *other* targets is done with these jobs' phases so long from now: nobody needs to be served sooner here than that.
+    /// Takes the place of all that was told before, and of each job counts until its present phase here ends. No effect under policies
+    /// that do not go by fair ends; jobs that are not known are passed by. O(n log n).
+    fn set_fair_ends(&mut self, _now: Nanos, _ends: &[(JobId, Nanos)]) {}
+
     /// Divides by other parts than the policy's among these jobs, until this is called again: what they have together by the
     /// policy is divided among them by these parts, and others have beside them what the policy says. For whoever knows
     /// what the jobs have of other targets: see [`exchange`](crate::exchange). Jobs that are not known are passed by; parts are
-    /// positive. No effect under policies that owe nobody a share, and under `fair-finish`, whose clocks are told apart.
+    /// positive. No effect under policies that owe nobody a share, and under `fair-finish`, which goes by ends ([`Self::set_fair_ends`]).
     fn apportion(&mut self, _now: Nanos, _parts: &[(JobId, f64)]) {}
 
     /// Has these parts of the rates of its rules from now on. No effect under policies without rates: see

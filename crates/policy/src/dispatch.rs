@@ -123,6 +123,8 @@ pub struct Dispatcher<R, A = Infallible> {
     usage: Option<BTreeMap<JobId, Metered>>,
     /// The arbiter divides by other parts than the policy's.
     has_parts: bool,
+    /// The arbiter was told of fair ends on other targets.
+    has_ends: bool,
     /// Another policy, which decides beside the one that is followed.
     shadow: Option<Box<Shadow>>,
     /// What came of jobs' phases under the arbiters before this one.
@@ -197,6 +199,7 @@ impl<R, A> Dispatcher<R, A> {
             is_held: false,
             usage: None,
             has_parts: false,
+            has_ends: false,
             shadow: None,
             lateness_before: BTreeMap::new(),
             history: SizeHistory::default(),
@@ -450,7 +453,13 @@ impl<R, A> Dispatcher<R, A> {
             }
             usage
         });
-        usage.iter().map(|(job, metered)| (*job, metered.by(now))).collect()
+        let mut usage: BTreeMap<JobId, Usage> = usage.iter().map(|(job, metered)| (*job, metered.by(now))).collect();
+        for (job, end) in self.arbiter.fair_ends() {
+            if let Some(usage) = usage.get_mut(&job) {
+                usage.fair_end = end;
+            }
+        }
+        usage
     }
 
     /// Changes the policy at once: `arbiter`, which knows the jobs already, gets what is queued, in its order. Gives back
@@ -458,7 +467,7 @@ impl<R, A> Dispatcher<R, A> {
     pub fn replace_arbiter(&mut self, now: Nanos, mut arbiter: Box<dyn Arbiter>) -> Vec<R> {
         self.hand_over_phases(now, arbiter.as_mut());
         let mut queued = std::mem::replace(&mut self.arbiter, arbiter).drain();
-        self.has_parts = false;
+        (self.has_parts, self.has_ends) = (false, false);
         self.tell_places();
         queued.retain(|request| self.arbiter.enqueue(now, *request).is_err());
         queued.into_iter().filter_map(|request| self.give_back(now, request.id.0 as usize)).collect()

@@ -24,6 +24,9 @@
 //! servers that each corrected its own part by what the others gave last, the sum would overshoot by n − 1. Whether a job waits
 //! for more depends on the part that it has; two thresholds ([`Meters`]) keep that from changing every time.
 //!
+//! Under `fair-finish` there are no parts: a row says when fair sharing is done with the job's phase, and a target serves nobody sooner than the last of
+//! his targets needs it ([`Exchange::fair_ends`]).
+//!
 //! A table counts until a newer one comes, or for three λ ([`KEPT_FOR`], [`KEPT_MIN`]): a server that is silent is forgotten,
 //! and where nobody else is heard of, the policy holds on each server by itself. Jobs that are new since the last time have what the
 //! policy says beside the others, and no job's part is below an eighth of what presence gives it ([`FLOOR`]).
@@ -76,6 +79,8 @@ pub struct Usage {
     pub service: Nanos,
     /// The sum of the times that its requests waited for their turns.
     pub waited: Nanos,
+    /// How long from now fair sharing is done with its phase, under a policy that goes by it; else zero: [`Arbiter::fair_ends`](crate::Arbiter::fair_ends).
+    pub fair_end: Nanos,
 }
 
 /// A job on a target.
@@ -87,6 +92,8 @@ pub struct Row {
     pub service_ns: u64,
     /// Its requests waited so long that it would use more.
     pub is_short: bool,
+    /// [`Usage::fair_end`], in nanoseconds from when the table was made.
+    pub fair_end_ns: u64,
 }
 
 /// What a server knows of its jobs.
@@ -287,6 +294,51 @@ impl Exchange {
         };
         parts.truncate(own.targets.len());
         parts
+    }
+}
+
+impl Exchange {
+    /// How long from now fair sharing on other targets, its own and those of other servers, is done with the phases of the jobs of the
+    /// server's own rows, by target and row; zero if it is, or nothing is known of it. What others told is so much nearer as it is old. Empty
+    /// for each target if nobody goes by it. O(rows · log rows).
+    pub fn fair_ends(&self, now: Nanos, own: &Table) -> Vec<Vec<Nanos>> {
+        /// The latest end of a job, on which target of which table, and the latest on any other.
+        #[derive(Clone, Copy, Default)]
+        struct Latest {
+            end: u64,
+            at: (usize, usize),
+            other: u64,
+        }
+        let of_all: Vec<(u64, &Table)> = std::iter::once((0, own))
+            .chain(self.tables.values().map(|(told, table)| (now.since(*told).0, &**table)))
+            .collect();
+        let mut latest: BTreeMap<Identity, Latest> = BTreeMap::new();
+        for (number, (age, table)) in of_all.iter().enumerate() {
+            for (target, rows) in table.targets.iter().enumerate() {
+                for row in rows.iter().filter(|row| row.fair_end_ns > *age) {
+                    let end = row.fair_end_ns - age;
+                    let of_job = latest.entry(identity(&table.jobs[row.job as usize])).or_default();
+                    let at = (number, target);
+                    // Jobs that are one may have several rows of a target.
+                    if of_job.end == 0 || of_job.at == at {
+                        (of_job.end, of_job.at) = (of_job.end.max(end), at);
+                    } else if end > of_job.end {
+                        *of_job = Latest { end, at, other: of_job.end };
+                    } else {
+                        of_job.other = of_job.other.max(end);
+                    }
+                }
+            }
+        }
+        if latest.is_empty() {
+            return vec![Vec::new(); own.targets.len()];
+        }
+        let of_row = |target: usize, row: &Row| {
+            let latest = latest.get(&identity(&own.jobs[row.job as usize]));
+            Nanos(latest.map_or(0, |of| if of.at == (0, target) { of.other } else { of.end }))
+        };
+        let of_target = |(target, rows): (usize, &Vec<Row>)| rows.iter().map(|row| of_row(target, row)).collect();
+        own.targets.iter().enumerate().map(of_target).collect()
     }
 }
 

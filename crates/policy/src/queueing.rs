@@ -13,6 +13,7 @@ pub(crate) mod fair_beside;
 pub(crate) mod fair_clock;
 pub(crate) mod fair_finish;
 pub(crate) mod fifo;
+pub(crate) mod forecast;
 pub(crate) mod holds;
 pub(crate) mod io_sets;
 pub(crate) mod lottery;

@@ -163,6 +163,13 @@ pub enum Call {
         /// Its rank.
         rank: Option<u32>,
     },
+    /// [`Arbiter::set_fair_ends`].
+    SetFairEnds {
+        /// When.
+        now: u64,
+        /// Jobs, and how long from then.
+        ends: Vec<(JobId, u64)>,
+    },
     /// [`Arbiter::expect`].
     Expect {
         /// When.
@@ -369,6 +376,15 @@ impl Arbiter for Recorded {
         self.note(Call::SetRank { now: now.0, job, rank });
     }
 
+    fn fair_ends(&self) -> Vec<(JobId, Nanos)> {
+        self.inner.fair_ends()
+    }
+
+    fn set_fair_ends(&mut self, now: Nanos, ends: &[(JobId, Nanos)]) {
+        self.inner.set_fair_ends(now, ends);
+        self.note(Call::SetFairEnds { now: now.0, ends: ends.iter().map(|(job, end)| (*job, end.0)).collect() });
+    }
+
     fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
         self.inner.expect(now, job, service);
         self.note(Call::Expect { now: now.0, job, service: service.0 });
@@ -475,6 +491,10 @@ impl Player {
                 *gave = player.cancel(Nanos(*now), RequestId(*request), *job);
             }
             Call::SetRank { now, job, rank } => player.set_rank(Nanos(*now), *job, *rank),
+            Call::SetFairEnds { now, ends } => {
+                let ends: Vec<_> = ends.iter().map(|(job, end)| (*job, Nanos(*end))).collect();
+                player.set_fair_ends(Nanos(*now), &ends);
+            }
             Call::Expect { now, job, service } => player.expect(Nanos(*now), *job, Nanos(*service)),
             Call::Apportion { now, parts } => {
                 let parts: Vec<_> = parts.iter().map(|(job, part)| (*job, f64::from_bits(*part))).collect();

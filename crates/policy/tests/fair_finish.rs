@@ -40,6 +40,45 @@ fn who_would_finish_first_is_served_first() {
     assert_eq!(bench.serve_all(8), [1, 2, 1, 1, 1, 1, 1, 2], "6 / 4 is before 2 / 1");
 }
 
+/// The first would be served first here, but another target is not done with it for long: here, others are served first, except for what the
+/// floor gives it, until that is taken back or its next phase begins.
+#[test]
+fn who_ends_later_elsewhere_lets_others_go_first() {
+    let begun = |guarantee: &str| {
+        let mut bench = Bench::new(&format!("fair-finish{{guarantee={guarantee}}}"));
+        for job in 1..=2 {
+            bench.add(job, "j", &format!("u{job}"), 1);
+        }
+        bench.declared(1, 8, MS);
+        bench.declared(2, 12, MS);
+        assert_eq!(bench.arbiter.fair_ends(), [(JobId(1), ms(16)), (JobId(2), ms(20))]);
+        bench
+    };
+    let of_first = |served: &[u32]| served.iter().filter(|job| **job == 1).count();
+    let mut bench = begun("0.000001");
+    assert!(of_first(&bench.serve_all(8)) >= 7, "by itself the target ends the shorter one first");
+    let mut bench = begun("0.000001");
+    // Nobody is known by that number; an end that is sooner than the one here counts for nothing.
+    bench.arbiter.set_fair_ends(bench.now, &[(JobId(1), ms(30)), (JobId(2), ms(1)), (JobId(9), ms(1))]);
+    assert!(of_first(&bench.serve_all(12)) <= 1, "it ends after the other elsewhere");
+    let mut bench = begun("0.5");
+    bench.arbiter.set_fair_ends(bench.now, &[(JobId(1), ms(30))]);
+    assert!((2..=4).contains(&of_first(&bench.serve_all(12))), "half of its fair share is its own");
+    bench.arbiter.set_fair_ends(bench.now, &[]);
+    let mut bench = begun("0.000001");
+    bench.arbiter.set_fair_ends(bench.now, &[(JobId(1), ms(30))]);
+    bench.arbiter.set_fair_ends(bench.now, &[]);
+    assert!(of_first(&bench.serve_all(8)) >= 7, "what was told is taken back");
+    let mut bench = begun("0.000001");
+    bench.arbiter.set_fair_ends(bench.now, &[(JobId(1), ms(3_000))]);
+    bench.serve_all(20);
+    bench.pause();
+    assert!(bench.arbiter.fair_ends().is_empty());
+    bench.declared(2, 12, MS);
+    bench.declared(1, 8, MS);
+    assert!(of_first(&bench.serve_all(9)) >= 7, "what was told was of the phase before");
+}
+
 /// With the whole guarantee nobody is ahead of another by more than a request.
 #[test]
 fn a_guarantee_of_everything_is_fair_queueing() {

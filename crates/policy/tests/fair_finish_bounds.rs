@@ -6,7 +6,8 @@
 mod phases;
 
 use phases::{
-    Phase, ROUNDING, Tree, arb_guarantee, arb_phases, arb_told, fair, late_at_most, of_each, of_others, run, sizes,
+    Phase, ROUNDING, Tree, arb_guarantee, arb_phases, arb_told, fair, late_at_most, of_each, of_others, run,
+    run_beside, sizes,
 };
 use proptest::prelude::*;
 
@@ -110,6 +111,26 @@ proptest! {
         }
         for (at, (end, fair)) in ends.into_iter().zip(fair_ends).enumerate() {
             prop_assert!(end <= fair + late_at_most(&phases, at, guarantee) + ROUNDING, "{at}: {end}, fair {fair}");
+        }
+    }
+
+    /// Theorem 3 where a target hears when another's fair sharing ends the phases: nobody is later than the later of the two ends, and who is
+    /// heard nothing of is not either.
+    #[test]
+    fn who_is_put_off_to_an_end_elsewhere_is_not_later_than_that(
+        phases in arb_phases(), guarantee in arb_guarantee(), elsewhere in proptest::collection::vec(0u32..400, 8),
+    ) {
+        let mut phases = phases;
+        phases.iter_mut().for_each(|phase| phase.arrival_ms = 0);
+        let elsewhere: Vec<f64> = elsewhere[..phases.len()].iter().map(|end_ms| f64::from(*end_ms) * 1e6).collect();
+        let policy = format!("fair-finish{{guarantee={guarantee},tree=size-fair}}");
+        let course = run_beside(&policy, &phases, &elsewhere);
+        let fair = fair(Tree::Sizes, &phases, &sizes(&phases), &course.came, &[]);
+        for (at, (end, fair)) in course.ends.iter().zip(&fair.ends).enumerate() {
+            let foretold = course.foretold[at].unwrap_or_default();
+            prop_assert!((foretold - fair).abs() <= ROUNDING, "{at}: {foretold} is foretold, and fair is {fair}");
+            let due = fair.max(elsewhere[at]);
+            prop_assert!(*end <= due + late_at_most(&phases, at, guarantee) + ROUNDING, "{at}: {end}, due {due}");
         }
     }
 }

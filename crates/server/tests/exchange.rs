@@ -6,13 +6,14 @@ mod running;
 
 use isonomia_client::{Claims, Ino};
 use isonomia_cluster::peer::FORMAT;
+use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use running::cluster::{Cluster, in_memory};
-use running::{MALLORY, as_user, can_be_others, create};
+use running::{MALLORY, as_user, ask, can_be_others, create};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,6 +93,52 @@ fn a_job_on_two_servers_has_its_share_of_both_together() {
 fn servers_that_do_not_exchange_are_fair_each_by_itself() {
     let share = share_of_the_largest("exchange = \"off\"");
     assert!((0.62..0.70).contains(&share), "{share:.3} of both, where each gives two thirds");
+}
+
+/// Under `fair-finish`: a job has all of one server's target, and half of the other's, so there fair sharing is done with its phase later. The
+/// first one's arbiter hears of that, as the record of its decisions says; nobody's parts are told.
+#[test]
+fn a_target_hears_when_fair_sharing_ends_a_phase_on_another_server() {
+    let lines = "exchange = \"20ms\"";
+    let cluster = Cluster::start_as(&in_memory(), 2, lines, "[{ bandwidth = \"20MiB/s\" }]", |config| {
+        config.policy = "fair-finish{sizes=declared}".parse().unwrap();
+    });
+    let volumes = cluster.volume_on_each();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("decisions.jsonl");
+    let record = |to| ask(&cluster.configs[0].listen[0], &ControlRequest::Record { to });
+    assert_eq!(record(Some((path.to_str().unwrap().to_owned(), 3_600_000_000_000))), ControlReply::Done);
+    let is_over = AtomicBool::new(false);
+    let recorded = std::thread::scope(|scope| {
+        for (job, server) in [("both", 0), ("both", 1), ("one", 1)] {
+            for thread in 0..OUTSTANDING {
+                let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
+                let client = cluster.client_as(vec![cluster.configs[server].listen[0].clone()], claims);
+                let path = format!("{}/{job}-{thread}", volumes[server]);
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
+                    while !is_over.load(Ordering::Relaxed) {
+                        client.write_at(&file, 0, &[7; REQUEST]).unwrap();
+                    }
+                });
+            }
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let recorded = loop {
+            let recorded = std::fs::read_to_string(&path).unwrap();
+            let is_told = |line: &str| line.contains("\"set-fair-ends\"") && line.contains("\"ends\":[[");
+            if recorded.lines().any(is_told) || Instant::now() > deadline {
+                break recorded;
+            }
+            std::thread::park_timeout(Duration::from_millis(20));
+        };
+        is_over.store(true, Ordering::Relaxed);
+        recorded
+    });
+    let told: Vec<&str> = recorded.lines().filter(|line| line.contains("\"set-fair-ends\"")).collect();
+    assert!(told.iter().any(|line| line.contains("\"ends\":[[")), "{told:?}");
+    assert_eq!(record(None), ControlReply::Done);
 }
 
 /// Of the metadata services of both servers, which each alone would divide as it divides its targets.

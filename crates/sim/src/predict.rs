@@ -52,6 +52,7 @@ enum Told {
     Job(JobId, JobInfo),
     Expect(JobId, Nanos),
     Rank(JobId, Option<u32>),
+    FairEnds(Vec<(JobId, Nanos)>),
     Apportion(Vec<(JobId, f64)>),
     Parts(isonomia_policy::exchange::rates::Parts),
 }
@@ -229,6 +230,10 @@ impl Reading {
                 record.told.push((Nanos(now), target, Told::Expect(job, Nanos(service))));
             }
             Call::SetRank { now, job, rank } => record.told.push((Nanos(now), target, Told::Rank(job, rank))),
+            Call::SetFairEnds { now, ends } => {
+                let ends = ends.into_iter().map(|(job, end)| (job, Nanos(end))).collect();
+                record.told.push((Nanos(now), target, Told::FairEnds(ends)));
+            }
             Call::Apportion { now, parts } => {
                 let parts = parts.into_iter().map(|(job, part)| (job, f64::from_bits(part))).collect();
                 record.told.push((Nanos(now), target, Told::Apportion(parts)));
@@ -386,6 +391,7 @@ impl Run<'_> {
                     Told::Job(job, info) => arbiter.set_job(now, *job, info),
                     Told::Expect(job, service) => arbiter.expect(now, *job, *service),
                     Told::Rank(job, rank) => arbiter.set_rank(now, *job, *rank),
+                    Told::FairEnds(ends) => arbiter.set_fair_ends(now, ends),
                     Told::Apportion(parts) => arbiter.apportion(now, parts),
                     Told::Parts(parts) => arbiter.set_rate_parts(now, parts),
                 }

@@ -67,6 +67,15 @@ impl<R, A> Dispatcher<R, A> {
         self.arbiter.set_rank(now, job, rank);
     }
 
+    /// Tells when fair sharing on other targets is done with jobs' phases: see [`Arbiter::set_fair_ends`]. The arbiter hears of it only if
+    /// there are any, or were.
+    pub fn set_fair_ends(&mut self, now: Nanos, ends: &[(JobId, Nanos)]) {
+        let had_ends = std::mem::replace(&mut self.has_ends, !ends.is_empty());
+        if had_ends || self.has_ends {
+            self.arbiter.set_fair_ends(now, ends);
+        }
+    }
+
     /// Divides by other parts than the policy's: see [`Arbiter::apportion`]. The arbiter hears of it only if there are any, or
     /// were.
     pub fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {

@@ -136,7 +136,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn table(rows: &[(u32, f64, bool)]) -> Table {
-        let row = |&(job, used, is_short): &(u32, f64, bool)| Row { job, service_ns: (used * 1e9) as u64, is_short };
+        let row = |&(job, used, is_short): &(u32, f64, bool)| Row {
+            job,
+            service_ns: (used * 1e9) as u64,
+            is_short,
+            fair_end_ns: 0,
+        };
         let jobs = (0..9).map(|number| JobInfo::new(&format!("j{number}"), "ada", "astro")).collect();
         // Nobody has anything elsewhere: the first target is all in use by one who has no rows on the second.
         let busy = vec![row(&(8, 1.0, false))];
@@ -203,7 +208,7 @@ mod tests {
         assert_eq!(left_of(beside(6, &[(0, 1.0, true)]), 1, Some("new")), 1.0);
         // One that waits there and has half of another one, and the newcomer a whole one: a quarter, and three.
         let mut table = beside(0, &[(0, 0.5, true)]);
-        let row = |job, used: f64| Row { job, service_ns: (used * 1e9) as u64, is_short: false };
+        let row = |job, used: f64| Row { job, service_ns: (used * 1e9) as u64, is_short: false, fair_end_ns: 0 };
         table.targets.extend([vec![row(0, 0.5), row(1, 0.5)], Vec::new()]);
         assert_eq!(left_of(table, 0, Some("new")), 0.25);
         // Nobody waits, so there is something left however much it has.

@@ -17,7 +17,7 @@ const SHORT_BELOW: f64 = 1.0 / 16.0;
 const TABLE_LEN_MAX: usize = 48 << 10;
 /// What a job takes besides its names, and a row, generously.
 const JOB_LEN: usize = 24;
-const ROW_LEN: usize = 20;
+const ROW_LEN: usize = 30;
 
 /// Differences between what jobs had of one target now and a while ago.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ struct Meter {
 struct Had {
     service: Nanos,
     is_short: bool,
+    fair_end: Nanos,
 }
 
 impl Meter {
@@ -67,7 +68,7 @@ impl Meter {
                 let there = since.map_or(service + waited, |since| now.since(*since).min(window));
                 came.insert(*job, *since.unwrap_or(&last));
                 let is_short = waited.0 as f64 > limit * there.0 as f64;
-                had.push((*job, Had { service, is_short }));
+                had.push((*job, Had { service, is_short, fair_end: usage.fair_end }));
             }
         }
         self.came = came;
@@ -136,7 +137,12 @@ impl Meters {
                 }
             };
             len += ROW_LEN;
-            own.table.targets[at].push(Row { job: number, service_ns: had.service.0, is_short: had.is_short });
+            own.table.targets[at].push(Row {
+                job: number,
+                service_ns: had.service.0,
+                is_short: had.is_short,
+                fair_end_ns: had.fair_end.0,
+            });
             own.jobs[at].push(job);
             if len > TABLE_LEN_MAX {
                 break;
@@ -150,6 +156,14 @@ impl Own {
     /// The jobs that the rows are of, by target.
     pub fn jobs(&self) -> &[Vec<JobId>] {
         &self.jobs
+    }
+
+    /// What the arbiter of each target is to be told, of what [`Exchange::fair_ends`](super::Exchange::fair_ends) made of the table.
+    pub fn fair_ends(&self, ends: Vec<Vec<Nanos>>) -> Vec<Vec<(JobId, Nanos)>> {
+        let of_target = |(jobs, ends): (&Vec<JobId>, Vec<Nanos>)| {
+            jobs.iter().copied().zip(ends).filter(|(_, end)| *end > Nanos::ZERO).collect()
+        };
+        self.jobs.iter().zip(ends).map(of_target).collect()
     }
 
     /// What the arbiter of each target is to be told, of the parts that [`Exchange::join`](super::Exchange::join) made of the table.

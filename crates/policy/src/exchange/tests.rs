@@ -89,7 +89,7 @@ fn a_share_that_is_not_used_goes_to_the_same_user_first() {
     let job = |name: &str, user: &str| JobInfo::new(name, user, "g");
     let idle = (0..50).map(|at| job(&format!("small{at}"), "ada"));
     let jobs: Vec<JobInfo> = [job("big", "ada"), job("rival", "bob")].into_iter().chain(idle).collect();
-    let used = |job, part: f64, is_short| Row { job, service_ns: (part * 1e9) as u64, is_short };
+    let used = |job, part: f64, is_short| Row { job, service_ns: (part * 1e9) as u64, is_short, fair_end_ns: 0 };
     let small = (2..52).map(|job| used(job, 0.002, false)).collect();
     let targets = vec![vec![used(0, 0.5, true), used(1, 0.5, true)], small];
     let own = Table { window_ns: 1_000_000_000, jobs, targets };
@@ -104,7 +104,7 @@ fn job(name: &str, nodes: u32) -> JobInfo {
 }
 
 fn row(job: u32, part: f64) -> Row {
-    Row { job, service_ns: (part * 1e9) as u64, is_short: true }
+    Row { job, service_ns: (part * 1e9) as u64, is_short: true, fair_end_ns: 0 }
 }
 
 fn table(jobs: Vec<JobInfo>, targets: Vec<Vec<Row>>) -> Table {
@@ -142,7 +142,9 @@ fn tables_of_others_count_until_they_are_silent() {
 fn a_meter_looks_back_over_a_window_and_forgets_numbers_that_are_used_again() {
     let ms = Nanos::from_millis;
     let mut meters = Meters::new(1, ms(10));
-    let used = |service: u64| BTreeMap::from([(JobId(7), Usage { service: ms(service), waited: Nanos::ZERO })]);
+    let used = |service: u64| {
+        BTreeMap::from([(JobId(7), Usage { service: ms(service), waited: Nanos::ZERO, ..Usage::default() })])
+    };
     let mut note = |at: u64, service: u64| {
         let own = meters.table(ms(at), [used(service)], |_| Some(job("a", 1)));
         own.table.targets[0].first().map(|row| (row.service_ns / 1_000_000, own.table.window_ns / 1_000_000))
@@ -162,7 +164,7 @@ fn who_came_just_now_is_short_if_it_waited_while_it_was_there() {
     for interval in [10, 500] {
         let mut meters = Meters::new(1, ms(interval));
         let mut is_short = |at: Nanos, service: Nanos, waited: Nanos| {
-            let usage = BTreeMap::from([(JobId(7), Usage { service, waited })]);
+            let usage = BTreeMap::from([(JobId(7), Usage { service, waited, ..Usage::default() })]);
             let own = meters.table(at, [usage], |_| Some(job("a", 1)));
             own.table.targets[0].first().map(|row| row.is_short)
         };
@@ -177,7 +179,10 @@ fn who_came_just_now_is_short_if_it_waited_while_it_was_there() {
         // Who is served at once is not short, however short the time.
         let mut meters = Meters::new(1, ms(interval));
         for (at, service, waited) in [(1, 0, 0), (2, 0, 0), (3, 900_000, 10_000)] {
-            let usage = BTreeMap::from([(JobId(7), Usage { service: Nanos(service), waited: Nanos(waited) })]);
+            let usage = BTreeMap::from([(
+                JobId(7),
+                Usage { service: Nanos(service), waited: Nanos(waited), ..Usage::default() },
+            )]);
             let own = meters.table(tick(at), [usage], |_| Some(job("a", 1)));
             assert!(own.table.targets[0].iter().all(|row| !row.is_short), "{interval} ms");
         }
@@ -252,4 +257,28 @@ proptest! {
         let after: Vec<f64> = beside.iter().map(|leaf| tree.share(*leaf)).collect();
         prop_assert!(before.iter().zip(&after).all(|(a, b)| (a - b).abs() < 1e-12));
     }
+}
+
+/// One job has files on both targets of this server and on another server's; what that told is 10 ms old.
+#[test]
+fn a_phase_ends_fairly_where_its_last_target_is_done_with_it() {
+    let job = |name: &str, user: &str| JobInfo::new(name, user, "g");
+    let row = |job, end_ms: u64| Row { job, service_ns: 1, is_short: true, fair_end_ns: end_ms * 1_000_000 };
+    let table = |jobs: Vec<JobInfo>, targets| Table { window_ns: 1, jobs, targets };
+    let own = table(
+        vec![job("a", "ada"), job("b", "ben"), job("a", "ada")],
+        vec![vec![row(0, 30), row(1, 5)], vec![row(0, 50), row(2, 60), row(1, 0)]],
+    );
+    let ms = Nanos::from_millis;
+    let mut exchange = Exchange::new(Rule::Received, ms(100));
+    let ends = |exchange: &Exchange, now| exchange.fair_ends(now, &own);
+    let alone = [vec![ms(60), ms(0)], vec![ms(30), ms(30), ms(5)]];
+    assert_eq!(ends(&exchange, ms(1)), alone, "of its own targets, of which the second has two jobs that are one");
+    let theirs = table(vec![job("b", "ben"), job("a", "eve")], vec![vec![row(0, 25), row(1, 999)]]);
+    exchange.tell(ms(1), ServerId(2), theirs).unwrap();
+    let both = [vec![ms(60), ms(15)], vec![ms(30), ms(30), ms(15)]];
+    assert_eq!(ends(&exchange, ms(11)), both, "another user's job of that name is another one");
+    assert_eq!(ends(&exchange, ms(90)), alone, "it has passed by now");
+    let idle = table(vec![job("a", "ada")], vec![vec![row(0, 0)], vec![]]);
+    assert_eq!(Exchange::new(Rule::Received, ms(100)).fair_ends(ms(90), &idle), [vec![], vec![]]);
 }

@@ -239,6 +239,14 @@ impl Arbiter for FairBeside {
         self.inner.set_rank(now, job, rank);
     }
 
+    fn fair_ends(&self) -> Vec<(JobId, Nanos)> {
+        self.inner.fair_ends()
+    }
+
+    fn set_fair_ends(&mut self, now: Nanos, ends: &[(JobId, Nanos)]) {
+        self.inner.set_fair_ends(now, ends);
+    }
+
     fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
         self.inner.progress(now)
     }

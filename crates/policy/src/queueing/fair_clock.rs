@@ -18,6 +18,7 @@
 //! O(log n) for whatever begins or ends, with n jobs in the clock, beside the tree's own; serving costs O(1) unless somebody
 //! is done.
 
+use crate::queueing::forecast::{Forecast, Served};
 use crate::queueing::tag_heap::TagHeap;
 use crate::queueing::tree::{Leaf, ROOT, ShareTree};
 use crate::spec::Level;
@@ -321,6 +322,27 @@ impl FairClock {
         let entry = &mut self.entries[account as usize];
         (entry.tag, entry.tag_of) = (tag, self.tree.pace_changes());
         tag
+    }
+
+    /// When the clock will be where, if nobody comes. O(n log n).
+    pub(crate) fn forecast(&self) -> Forecast {
+        let served = |entry: &Entry| {
+            let (left, pace) = (entry.told - self.fair_now(entry), self.pace(entry.leaf));
+            Served { end: self.virtual_time + left / pace, left, pace }
+        };
+        Forecast::new(self.virtual_time, self.entries.iter().filter(|entry| entry.is_in).map(served))
+    }
+
+    /// How long until the clock is done with what was told of the job, by its forecast, in nanoseconds; `None` if it is.
+    pub(crate) fn time_to_end(&self, account: Account, forecast: &Forecast) -> Option<f64> {
+        let entry = &self.entries[account as usize];
+        let end = || self.virtual_time + (entry.told - self.fair_now(entry)) / self.pace(entry.leaf);
+        entry.is_in.then(|| forecast.time_until(end())).filter(|time| *time > 0.0)
+    }
+
+    /// The virtual time so long from now, by its forecast, comparable with what [`Self::tag`] gives.
+    pub(crate) fn tag_at(&self, time: Nanos, forecast: &Forecast) -> u64 {
+        key(forecast.at(time.0 as f64))
     }
 
     /// When the clock served it last.

@@ -51,7 +51,11 @@
 //! floor any more, even if the clock is done with it.
 //!
 //! **3. Phases over several targets** end with their last part, so both hold for them, of each part in its target's time; no
-//! target needs to know of another.
+//! target needs to know of another. If it does ([`Arbiter::set_fair_ends`]), and another's clock takes longer for a phase, its tag is that
+//! later time here, and *the part ends later than that by no more than in 1*. *Proof.* That of 1, with these tags: the clock has
+//! served all requests of S by f all the more, for it is done with none of them later than by its own tag. ∎ An end that comes down when it is told
+//! again counts as a phase that comes then. So nobody ends later than when fair sharing has ended him on his last target, and what he does not
+//! need sooner others have, in much the same order on all targets.
 //!
 //! **4. Sizes.** A phase that turns out longer than was told is told anew, [`GROWTH`](crate::queueing::phases::GROWTH) times
 //! as long and a request more at least; one of which nothing is known is told to need
@@ -125,6 +129,8 @@ pub(crate) struct FairFinish {
     has_levels: bool,
     /// Whose floor is looked at next.
     looked_at: u32,
+    /// By slot: the tag at which other targets' fair sharing is done with the job's phase, as was told last; of none 0.
+    elsewhere: Vec<u64>,
 }
 
 impl FairFinish {
@@ -141,6 +147,7 @@ impl FairFinish {
             holds: Holds::new(&tuning),
             has_levels: settings.tree.len() > 1,
             looked_at: 0,
+            elsewhere: Vec::new(),
         }
     }
 
@@ -166,8 +173,13 @@ impl FairFinish {
         }
     }
 
+    /// Where the job is in the order: where the last of its targets' clocks finishes it.
+    fn tag(&mut self, slot: u32) -> u64 {
+        self.phases.clock.tag(self.phases.account(slot)).max(self.elsewhere[slot as usize])
+    }
+
     fn place(&mut self, slot: u32) {
-        let tag = self.phases.clock.tag(self.phases.account(slot));
+        let tag = self.tag(slot);
         self.turns.set(slot, (tag, self.roster.job(slot).id));
     }
 
@@ -231,7 +243,7 @@ impl FairFinish {
                 }
                 continue;
             }
-            if left == 0 || self.phases.clock.tag(self.phases.account(slot)) <= tag {
+            if left == 0 || self.tag(slot) <= tag {
                 return Some((tag, slot));
             }
             left -= 1;
@@ -267,7 +279,7 @@ impl FairFinish {
             && self.habits[slot as usize].is_prompt(self.holds.hold_max())
             && !self.awaited.contains(slot)
         {
-            let tag = self.phases.clock.tag(self.phases.account(slot));
+            let tag = self.tag(slot);
             self.awaited.set(slot, (tag, self.roster.job(slot).id));
         }
     }
@@ -281,8 +293,10 @@ impl Arbiter for FairFinish {
             self.phases.open(slot, job, info);
             if slot as usize == self.habits.len() {
                 self.habits.push(Habit::default());
+                self.elsewhere.push(0);
             } else {
                 self.habits[slot as usize] = Habit::default();
+                self.elsewhere[slot as usize] = 0;
             }
         } else {
             self.phases.change(slot, info);
@@ -312,6 +326,8 @@ impl Arbiter for FairFinish {
             self.habits[slot as usize].arrive(now, self.holds.hold_max());
             if arrival.activated {
                 self.phases.begin(slot);
+                // What was told is of the phase before.
+                self.elsewhere[slot as usize] = 0;
             } else {
                 self.phases.clock.forgo(self.phases.account(slot), self.tuning.lag_max);
             }
@@ -389,6 +405,33 @@ impl Arbiter for FairFinish {
             && self.phases.expect(slot, service)
         {
             self.enter(slot);
+        }
+    }
+
+    fn fair_ends(&self) -> Vec<(JobId, Nanos)> {
+        let forecast = self.phases.clock.forecast();
+        let of = |slot: u32| {
+            let time = self.phases.clock.time_to_end(self.phases.account(slot), &forecast)?;
+            Some((self.roster.job(slot).id, Nanos(time.ceil() as u64)))
+        };
+        let mut ends: Vec<_> = self.roster.slots().filter_map(of).collect();
+        ends.sort_unstable_by_key(|(job, _)| *job);
+        ends
+    }
+
+    fn set_fair_ends(&mut self, now: Nanos, ends: &[(JobId, Nanos)]) {
+        self.advance(now);
+        let before = std::mem::replace(&mut self.elsewhere, vec![0; self.habits.len()]);
+        let forecast = self.phases.clock.forecast();
+        for (job, time) in ends {
+            if let Some(slot) = self.roster.slot(*job) {
+                self.elsewhere[slot as usize] = self.phases.clock.tag_at(*time, &forecast);
+            }
+        }
+        for slot in 0..before.len() as u32 {
+            if before[slot as usize] != self.elsewhere[slot as usize] && self.turns.contains(slot) {
+                self.place(slot);
+            }
         }
     }
 

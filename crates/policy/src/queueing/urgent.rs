@@ -456,6 +456,14 @@ impl Arbiter for Urgent {
         self.inner.set_rank(now, job, rank);
     }
 
+    fn fair_ends(&self) -> Vec<(JobId, Nanos)> {
+        self.inner.fair_ends()
+    }
+
+    fn set_fair_ends(&mut self, now: Nanos, ends: &[(JobId, Nanos)]) {
+        self.inner.set_fair_ends(now, ends);
+    }
+
     fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
         self.inner.expect(now, job, service);
     }

@@ -156,6 +156,8 @@ pub struct Course {
     pub served: Vec<(f64, Vec<f64>)>,
     /// At the same times: of each phase that had something queued, what its arbiter says that fair sharing would have served.
     pub clock: Vec<Vec<Option<f64>>>,
+    /// Of each that had come by the first decision: when fair sharing ends it, as its arbiter said then.
+    pub foretold: Vec<Option<f64>>,
 }
 
 /// What comes of phases under fair sharing.
@@ -202,6 +204,11 @@ pub fn sizes(phases: &[Phase]) -> Vec<f64> {
 
 /// What comes of them under a policy.
 pub fn run(policy: &str, phases: &[Phase]) -> Course {
+    run_beside(policy, phases, &[])
+}
+
+/// The same; before the first decision the arbiter is told so long fair sharing takes on another target until it ends each.
+pub fn run_beside(policy: &str, phases: &[Phase], elsewhere: &[f64]) -> Course {
     let mut bench = Bench::new(policy);
     for (phase, job) in phases.iter().zip(0..) {
         bench.add(job, &format!("j{job}"), &format!("u{}", phase.user), phase.nodes);
@@ -216,7 +223,8 @@ pub fn run(policy: &str, phases: &[Phase]) -> Course {
     let mut unsent: Vec<u32> = phases.iter().map(|phase| phase.requests).collect();
     let (mut queued, mut served) = (vec![0u32; phases.len()], vec![0.0; phases.len()]);
     let nothing = || vec![0.0; phases.len()];
-    let mut course = Course { came: nothing(), ends: nothing(), served: Vec::new(), clock: Vec::new() };
+    let (served_by, clock, foretold) = (Vec::new(), Vec::new(), vec![None; phases.len()]);
+    let mut course = Course { came: nothing(), ends: nothing(), served: served_by, clock, foretold };
     // In service time.
     let mut now = 0.0;
     loop {
@@ -234,6 +242,13 @@ pub fn run(policy: &str, phases: &[Phase]) -> Course {
             }
             bench.issue(at as u32, count, Nanos::from_micros(phase.cost_us));
             (queued[at], unsent[at]) = (count, unsent[at] - count);
+        }
+        if course.served.is_empty() {
+            for (job, end) in bench.arbiter.fair_ends() {
+                course.foretold[job.0 as usize] = Some(end.0 as f64);
+            }
+            let ends: Vec<_> = (0..).zip(elsewhere).map(|(job, end)| (JobId(job), Nanos(*end as u64))).collect();
+            bench.arbiter.set_fair_ends(bench.now, &ends);
         }
         if bench.arbiter.queued() > 0 {
             let job = match bench.arbiter.next(bench.now) {

@@ -136,7 +136,10 @@ impl Exchanger {
                         *cluster.peer_tables.lock(is_metadata) = begun(settings);
                     }
                 }
-                self.core.targets.iter().for_each(|target| target.apportion(clock::now(), &[]));
+                for target in &self.core.targets {
+                    target.apportion(clock::now(), &[]);
+                    target.set_fair_ends(clock::now(), &[]);
+                }
             }
             let now = clock::now();
             let sleep = match settings.interval {
@@ -220,8 +223,10 @@ impl Exchanger {
             return;
         }
         let parts = told.join(now, &policy, &own.table, &mut self.course);
-        for (target, parts) in data().zip(own.parts(parts)) {
+        let fair_ends = own.fair_ends(told.fair_ends(now, &own.table));
+        for ((target, parts), fair_ends) in data().zip(own.parts(parts)).zip(fair_ends) {
             target.apportion(now, &parts);
+            target.set_fair_ends(now, &fair_ends);
         }
         self.divide_metadata(now, &policy, is_in_turn);
         if is_in_turn && let Some(table) = core.rates.divide(&core.policy, &core.targets, &core.bell, now) {

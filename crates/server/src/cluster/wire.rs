@@ -316,7 +316,7 @@ mod tests {
             let within = (at % 2 == 1).then(|| "proof".into());
             JobInfo { within, nodes: 7, priority: 3, ..JobInfo::new(&format!("j{at}"), "ada", "astro") }
         };
-        let row = |job| Row { job, service_ns: u64::MAX, is_short: job == 1 };
+        let row = |job| Row { job, service_ns: u64::MAX, is_short: job == 1, fair_end_ns: u64::MAX };
         let targets = vec![(0..3).map(row).collect(), Vec::new()];
         let table = Table { window_ns: 9, jobs: (0..3).map(job).collect(), targets };
         let edition = Edition { process: 3, number: u64::MAX };
@@ -336,7 +336,9 @@ mod tests {
         for name_of in [&name as &dyn Fn(u32) -> String, &|at| at.to_string()] {
             let mut meters = Meters::new(2, Nanos::from_millis(500));
             let usage = |at: u64| {
-                let had = |job: u32| (JobId(job), Usage { service: Nanos(at * u64::from(job)), waited: Nanos(at) });
+                let had = |job: u32| {
+                    (JobId(job), Usage { service: Nanos(at * u64::from(job)), waited: Nanos(at), fair_end: Nanos::MAX })
+                };
                 [(0..9999).map(had).collect(), (0..9999).map(had).collect()]
             };
             let info = |job: JobId| Some(JobInfo::new(&name_of(job.0), &name_of(job.0), "g"));

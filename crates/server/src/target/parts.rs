@@ -30,6 +30,11 @@ impl Target {
         self.queue().dispatcher.apportion(now, parts);
     }
 
+    /// Tells when fair sharing on other targets is done with jobs' phases: see [`isonomia_policy::Arbiter::set_fair_ends`].
+    pub fn set_fair_ends(&self, now: Nanos, ends: &[(JobId, Nanos)]) {
+        self.queue().dispatcher.set_fair_ends(now, ends);
+    }
+
     /// Has another policy decide beside the one that is followed, or none: see [`isonomia_policy::Shadow`].
     pub fn set_shadow(&self, now: Nanos, policy: Option<(&PolicySpec, Draw, u64)>, jobs: &[(JobId, Arc<JobInfo>)]) {
         let arbiter = policy.map(|(spec, draw, seed)| {

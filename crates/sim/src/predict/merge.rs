@@ -142,6 +142,7 @@ impl Numbers {
         match told {
             Told::Job(job, _) | Told::Expect(job, _) | Told::Rank(job, _) => *job = self.of(record, *job),
             Told::Apportion(parts) => parts.iter_mut().for_each(|(job, _)| *job = self.of(record, *job)),
+            Told::FairEnds(ends) => ends.iter_mut().for_each(|(job, _)| *job = self.of(record, *job)),
             Told::Parts(_) => {}
         }
     }

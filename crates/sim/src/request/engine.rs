@@ -305,8 +305,10 @@ impl<'a> Engine<'a> {
     fn join(&mut self, now: Nanos) {
         let targets = &mut self.targets;
         let joined = self.exchange.as_mut().map(|servers| servers.join(now, |at| targets[at].dispatcher.usage(now)));
-        for (target, parts) in joined.unwrap_or_default() {
-            self.targets[target].dispatcher.apportion(now, &parts);
+        for told in joined.unwrap_or_default() {
+            let dispatcher = &mut self.targets[told.target].dispatcher;
+            dispatcher.apportion(now, &told.parts);
+            dispatcher.set_fair_ends(now, &told.fair_ends);
         }
         let targets = &mut self.targets;
         let divided = self.rates.as_mut().map(|rates| rates.divide(now, |at| targets[at].dispatcher.rates(now)));

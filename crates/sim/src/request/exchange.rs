@@ -22,7 +22,11 @@ struct Server {
 }
 
 /// What the arbiter of a target is to be told.
-pub(super) type Parts = (usize, Vec<(JobId, f64)>);
+pub(super) struct Told {
+    pub(super) target: usize,
+    pub(super) parts: Vec<(JobId, f64)>,
+    pub(super) fair_ends: Vec<(JobId, Nanos)>,
+}
 
 impl Servers {
     /// `server_of` tells of each target whose it is.
@@ -46,7 +50,7 @@ impl Servers {
     }
 
     /// All tell each other what their jobs had by now, which `usage` says of a target.
-    pub(super) fn join(&mut self, now: Nanos, mut usage: impl FnMut(usize) -> BTreeMap<JobId, Usage>) -> Vec<Parts> {
+    pub(super) fn join(&mut self, now: Nanos, mut usage: impl FnMut(usize) -> BTreeMap<JobId, Usage>) -> Vec<Told> {
         let infos = &self.infos;
         let mut own = Vec::new();
         for Server { targets, meters, .. } in &mut self.servers {
@@ -61,7 +65,9 @@ impl Servers {
             }
             let joined = server.exchange.join(now, &self.policy, &own[at].table, &mut server.course);
             let parts = own[at].parts(joined);
-            all.extend(server.targets.iter().copied().zip(parts));
+            let fair_ends = own[at].fair_ends(server.exchange.fair_ends(now, &own[at].table));
+            let told = server.targets.iter().zip(parts).zip(fair_ends);
+            all.extend(told.map(|((target, parts), fair_ends)| Told { target: *target, parts, fair_ends }));
         }
         all
     }

@@ -29,11 +29,21 @@ use workload::{Application, Layout, draw};
 /// What all others are compared with, each in its own layout; in the other one than the first's it is compared with that.
 const BASE: &str = "pofs";
 const FINISH: &str = "fair-finish{guarantee=0.2,sizes=history}";
+/// With the floor that coflow has.
+const FIRM_FINISH: &str = "fair-finish{guarantee=0.8,sizes=history}";
 const COFLOW: &str = "coflow{guarantee=0.8,order=attained}";
 /// A regret period is so short that some end in a run.
 const GIFT: &str = "gift{period=10s}";
 /// Between two decisions of the controller: a hundredth of the paper's, as all times are.
 const DECIDE: Nanos = Nanos::from_millis(100);
+/// Between two messages of a server to others: a fiftieth of what is usual, as shorter ones are not allowed.
+const EXCHANGE: Nanos = Nanos::from_millis(10);
+
+/// Servers tell each other of their jobs only under `fair-finish`, which hears nothing else by it than when phases end fairly elsewhere: no
+/// policy but GIFT and its like is to be helped by what jobs received on other servers.
+fn exchange(policy: &str) -> Option<Nanos> {
+    policy.starts_with("fair-finish").then_some(EXCHANGE)
+}
 
 /// One line of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +58,7 @@ const fn setting(name: &'static str, policy: &'static str, layout: Layout) -> Se
 }
 
 /// The first is the baseline. The second is the same again: what differs between them is chance.
-const SETTINGS: [Setting; 15] = [
+const SETTINGS: [Setting; 17] = [
     setting("pofs", BASE, Layout::Striped),
     setting("pofs again", BASE, Layout::Striped),
     setting("bsip", "bsip", Layout::Striped),
@@ -60,10 +70,12 @@ const SETTINGS: [Setting; 15] = [
     setting("gift", GIFT, Layout::Striped),
     setting("coflow", COFLOW, Layout::Striped),
     setting("fair-finish", FINISH, Layout::Striped),
+    setting("fair-finish 0.8", FIRM_FINISH, Layout::Striped),
     setting("pofs, apart", BASE, Layout::Apart),
     setting("gift, apart", GIFT, Layout::Apart),
     setting("coflow, apart", COFLOW, Layout::Apart),
     setting("fair-finish, apart", FINISH, Layout::Apart),
+    setting("fair-finish 0.8, apart", FIRM_FINISH, Layout::Apart),
 ];
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -177,7 +189,7 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
                 &applications,
                 (setting.layout, options.servers),
                 &setting.policy.parse()?,
-                DECIDE,
+                (DECIDE, exchange(setting.policy)),
             )?;
             compared.push(Compared { setting: *setting, seed, applications, live, simulated });
         }

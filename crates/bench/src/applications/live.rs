@@ -1,6 +1,7 @@
 //! The applications as processes on servers of a cluster, each with capped targets.
 
 use super::course::{ControllerCounts, Course, Ledger};
+use super::exchange;
 use super::workload::{Application, BLOCK, Layout, STREAMS, TARGETS};
 use crate::crew::{Crew, start_ns};
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
@@ -15,9 +16,6 @@ use std::path::Path;
 
 /// [`super::workload::BANDWIDTH`], as servers take it.
 pub const CAP: Cap = Cap { bandwidth: GIFT_BANDWIDTH, per_op: "0" };
-/// In a cluster file: how often its controller decides ([`super::DECIDE`]); and no policy but GIFT and its like is to be helped by servers
-/// that tell each other what jobs received.
-const CLUSTER_KEYS: &str = "decide = \"100ms\"\nexchange = \"off\"\ntargets_per_server = 16";
 const NUMBERS_PER_SERVER: usize = 16;
 /// The volume that everything is in.
 const VOLUME: &str = "work";
@@ -27,6 +25,12 @@ const STRETCH_MAX: u64 = 20;
 /// The directory whose files lie on a target.
 fn directory(target: usize) -> String {
     format!("{VOLUME}/target-{target}")
+}
+
+/// In a cluster file: how often its controller decides ([`super::DECIDE`]), and how often servers tell each other of their jobs.
+fn cluster_keys(policy: &str) -> String {
+    let exchange = exchange(policy).map_or("off".to_owned(), |every| format!("{}ms", every.0 / 1_000_000));
+    format!("decide = \"100ms\"\nexchange = \"{exchange}\"\ntargets_per_server = {NUMBERS_PER_SERVER}")
 }
 
 /// The number that a target has in a system of so many servers.
@@ -47,7 +51,7 @@ pub fn measure(
         cap: Some(CAP),
         workers,
         cluster: Some(servers),
-        cluster_settings: CLUSTER_KEYS.to_owned(),
+        cluster_settings: cluster_keys(policy),
         cluster_targets: Some(TARGETS as u16 / servers),
         ..ServerOptions::default()
     };

@@ -158,4 +158,14 @@ mod tests {
         let ratio = alone.ratio(&second((500, 1000), (500, 1000)));
         assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
     }
+
+    #[test]
+    fn each_job_has_its_part_and_does_more_or_less() {
+        let (slow, fast) = (second((100, 2_000), (400, 2_000)), second((200, 1_000), (300, 2_000)));
+        let parts: Vec<_> = slow.parts().collect();
+        assert_eq!(parts, [(JobId(1), 0.2), (JobId(2), 0.8)]);
+        assert_eq!([JobId(1), JobId(2), JobId(3)].map(|job| slow.ratio_of(job, &fast)), [2.0, 0.75, 1.0]);
+        let few = second((REQUESTS_MIN - 1, 1_000), (1, 1_000));
+        assert_eq!(few.ratio_of(JobId(1), &fast), 1.0);
+    }
 }

@@ -460,6 +460,9 @@ impl Trial {
         let is_deeper = self.other > depth;
         let (own, other) = ((depth, &self.done), (self.other, &self.other_done));
         let ((deep, deep_done), (shallow, shallow_done)) = if is_deeper { (other, own) } else { (own, other) };
+        if !fairness::are_apart(deep, shallow) {
+            return false;
+        }
         let gain = fairness::gain_of_last(deep, deep_done, shallow_done, shares);
         gain.is_some_and(|gain| gain >= fairness::gain_min(deep, shallow, is_deeper))
     }

@@ -28,6 +28,12 @@ const GAIN_PART_KEPT: f64 = 0.35;
 /// Part of the work that is given up at most for those who are behind.
 pub(super) const KEPT_MIN: f64 = 0.5;
 
+/// Whether two depths are so far apart that what one job gains tells waiting from chance: of three quarters there is less to gain
+/// than a few of its requests are worth that end on this or that side of a window's end.
+pub(super) fn are_apart(deep: usize, shallow: usize) -> bool {
+    2 * deep >= 3 * shallow
+}
+
 /// How many times as much the job that is furthest behind its share at depth `depth` gets done at the shallower one, if any is
 /// behind that could have more. `shares` are due to the active jobs.
 pub(super) fn gain_of_last(

@@ -318,7 +318,8 @@ impl<R, A> Dispatcher<R, A> {
                 let Entry { job, work, attributed, .. } = entry;
                 let is_backlogged = self.is_backlogged;
                 let before = self.depth.limit();
-                self.depth.completed(now, Completion { job, work, attributed, in_service, is_backlogged });
+                let done = Completion { job, work, attributed, in_service, is_backlogged };
+                self.depth.completed(now, done, || self.arbiter.shares(now));
                 if self.depth.limit() != before {
                     self.tell_places();
                 }

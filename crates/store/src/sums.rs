@@ -21,8 +21,8 @@ mod ranges;
 mod sidecar;
 
 use ranges::Ranges;
+use sidecar::{fetch_pages, open_sidecar, read_header, read_page, stored_blocks};
 pub(crate) use sidecar::{last_entry, shorten};
-use sidecar::{open_sidecar, read_header, read_page, stored_blocks};
 
 /// What a page in memory takes besides its entries, about.
 const PAGE_OVERHEAD_BYTES: usize = 64;
@@ -208,7 +208,7 @@ impl Writing<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        let sidecar = self.open(place)?;
+        let sidecar = self.open(place, &missing)?;
         let mut read = Vec::new();
         for page in missing {
             let entries = match &sidecar {
@@ -236,12 +236,14 @@ impl Writing<'_> {
         self.sums.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the sidecar's header the first time; `None` if there is no sidecar and need not be.
-    fn open(&mut self, place: &Place<'_>) -> Result<Option<OwnedFd>, SidecarFault> {
+    /// Looks at the sidecar's header the first time; `None` if there is no sidecar and need not be. The device looks for the
+    /// `wanted` pages, which are to be read next, meanwhile.
+    fn open(&mut self, place: &Place<'_>, wanted: &[u64]) -> Result<Option<OwnedFd>, SidecarFault> {
         if self.guarded.file.state == State::Fresh {
             return Ok(None);
         }
         let opened = open_sidecar(place).and_then(|sidecar| {
+            fetch_pages(&sidecar, wanted, self.guarded.file.state == State::Unknown);
             if self.guarded.file.state == State::Unknown {
                 let header = read_header(&sidecar, place.object)?;
                 self.guarded.file.stored_blocks = header.blocks;
@@ -280,7 +282,7 @@ impl Writing<'_> {
     /// The next block at `first` or behind it whose entry may be other than 0: neither memory nor the sidecar has anything
     /// of those before it.
     pub fn next_written(&mut self, place: &Place<'_>, first: u64) -> Result<Option<u64>, SidecarFault> {
-        let stored = match self.open(place)? {
+        let stored = match self.open(place, &[])? {
             None => None,
             Some(sidecar) => next_data(&sidecar, entry_offset(first))
                 .map_err(SidecarFault::Host)?
@@ -315,7 +317,7 @@ impl Writing<'_> {
     /// need not be legible.
     pub fn cut(&mut self, place: &Place<'_>, end: u64) -> Result<(), SidecarFault> {
         if end > 0 {
-            self.open(place)?;
+            self.open(place, &[])?;
         }
         shorten(place, end).map_err(SidecarFault::Host)?;
         if end == 0 {
@@ -402,7 +404,7 @@ impl Writing<'_> {
     /// Blocks that may have an entry.
     pub fn blocks(&mut self, place: &Place<'_>) -> Result<u64, SidecarFault> {
         if self.guarded.file.state == State::Unknown {
-            self.open(place)?;
+            self.open(place, &[])?;
         }
         Ok(self.guarded.file.blocks)
     }

@@ -1,12 +1,17 @@
 //! The file of the checksums of an object.
 
 use super::{Place, SidecarFault, read_at};
-use crate::checksum::{HEADER_LEN, Header, ObjectId, blocks_of, entry_offset, place_of};
-use rustix::fs::{Mode, OFlags};
+use crate::checksum::{HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
+use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of a sidecar that are brought to memory when it is first looked at: all of it, of an object of up to 32 MiB. They cost a
+/// device little more than the first of them.
+const FIRST_BYTES: u64 = 64 << 10;
 
 pub(super) fn open_sidecar(place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -14,6 +19,24 @@ pub(super) fn open_sidecar(place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
         Ok(sidecar) => Ok(sidecar),
         Err(Errno::NOENT) => Err(SidecarFault::Damaged("the file of checksums is missing")),
         Err(errno) => Err(SidecarFault::Host(errno)),
+    }
+}
+
+/// Has the host bring these pages to memory, one behind the other, without waiting for them; and if `is_first` the header with
+/// those that follow it. Where a device has many requests at once, header and entries then take as long as one of them.
+pub(super) fn fetch_pages(sidecar: &OwnedFd, pages: &[u64], is_first: bool) {
+    // Where it cannot, whoever reads them waits for each.
+    let fetch = |offset, len| rustix::fs::fadvise(sidecar, offset, NonZeroU64::new(len), Advice::WillNeed);
+    let page_bytes = PAGE_BYTES as u64;
+    let mut fetched = 0;
+    if is_first && !pages.is_empty() {
+        fetched = FIRST_BYTES / page_bytes;
+        let _ = fetch(0, FIRST_BYTES);
+    }
+    if let (Some(first), Some(last)) = (pages.iter().find(|page| **page >= fetched), pages.last())
+        && (is_first || first < last)
+    {
+        let _ = fetch(first * page_bytes, (last + 1 - first) * page_bytes);
     }
 }
 
@@ -91,4 +114,64 @@ pub(super) fn read_page(sidecar: &OwnedFd, page: u64, blocks: u64) -> Result<Vec
     let (words, _) = bytes[..got].as_chunks::<8>();
     let used = words.iter().rposition(|word| *word != [0; 8]).map_or(0, |last| last + 1);
     Ok(words[..used].iter().map(|word| AtomicU64::new(u64::from_le_bytes(*word))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::time::{Duration, Instant};
+
+    const PAGES: usize = 64;
+
+    /// Which pages of a file are in the host's memory, and have been read.
+    fn in_memory(file: &OwnedFd) -> Vec<bool> {
+        let len = PAGES * PAGE_BYTES;
+        let (read, shared) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
+        let mut pages = vec![0_u8; PAGES];
+        // SAFETY: a mapping of its own at a place of the host's choosing, which nobody looks into and which ends here.
+        unsafe {
+            let at = rustix::mm::mmap(std::ptr::null_mut(), len, read, shared, file, 0).unwrap();
+            assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
+            rustix::mm::munmap(at, len).unwrap();
+        }
+        pages.into_iter().map(|page| page & 1 == 1).collect()
+    }
+
+    /// What comes to memory of a file of which nothing is there.
+    fn fetched(pages: &[u64], is_first: bool, wanted: &[usize]) -> Option<Vec<bool>> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; PAGES * PAGE_BYTES]).unwrap();
+        file.sync_all().unwrap();
+        let file = OwnedFd::from(file);
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        if in_memory(&file).contains(&true) {
+            isonomia_testbed::skip("the host keeps files in memory here");
+            return None;
+        }
+        fetch_pages(&file, pages, is_first);
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let there = in_memory(&file);
+            if wanted.iter().all(|page| there[*page]) || Instant::now() > until {
+                return Some(there);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn header_and_entries_come_at_once() {
+        let Some(there) = fetched(&[40, 41], true, &[0, 15, 40, 41]) else { return };
+        assert!(there[0] && there[15] && there[40] && there[41] && !there[30] && !there[60], "{there:?}");
+    }
+
+    #[test]
+    fn what_is_wanted_later_comes_alone() {
+        let Some(there) = fetched(&[40, 41], false, &[40, 41]) else { return };
+        assert!(there[40] && there[41] && !there[0] && !there[30], "{there:?}");
+        // For one page the read itself does.
+        let Some(there) = fetched(&[40], false, &[]) else { return };
+        assert!(!there.contains(&true), "{there:?}");
+    }
 }

@@ -23,8 +23,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
-use summed_copy::copy_block;
 pub use summed_copy::{BLOCK_LEN, sum_of_block};
+use summed_copy::{copy_blocks, sum_blocks};
 
 /// Bytes that another process may change at any moment.
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +174,7 @@ impl<'a> Source<'a> {
         &self,
         room: &'r mut [MaybeUninit<u8>],
         lead: usize,
-        mut each: impl FnMut(usize, u64),
+        each: impl FnMut(usize, u64),
     ) -> &'r [u8]
     where
         'a: 'r,
@@ -183,7 +183,7 @@ impl<'a> Source<'a> {
         if self.is_own {
             let bytes = self.stable(room);
             let (blocks, _) = bytes[lead..].as_chunks();
-            blocks.iter().enumerate().for_each(|(number, block)| each(number, sum_of_block(block)));
+            sum_blocks(blocks, each);
             return bytes;
         }
         let room = &mut room[..self.len];
@@ -191,11 +191,8 @@ impl<'a> Source<'a> {
         let (blocks, last) = rest.as_chunks_mut();
         let last_at = self.len - last.len();
         self.part(0..lead).stable(first);
-        for (number, block) in blocks.iter_mut().enumerate() {
-            let at = lead + number * BLOCK_LEN;
-            // SAFETY: the block is within the bytes, which are readable for `'a` and no part of `room`, this process's.
-            each(number, unsafe { copy_block(self.start.as_ptr().add(at), self.len - at, block) });
-        }
+        // SAFETY: the blocks are within the bytes, which are readable for `'a` and no part of `room`, this process's.
+        unsafe { copy_blocks(self.start.as_ptr().add(lead), blocks, each) };
         self.part(last_at..self.len).stable(last);
         // SAFETY: the three parts are all of it, and filled.
         unsafe { room.assume_init_ref() }

@@ -14,7 +14,7 @@
 //! Entries beyond the end of the sidecar are 0; [`Header::blocks`] tells a sidecar that was cut from one that ends.
 //!
 //! A block is 4 KiB: the smallest unit that hosts write and that applications align to, so that an aligned write of
-//! whole blocks needs nothing of what was there. Measured with AVX2: 70 ns a block that is in the cache, 58 GB/s.
+//! whole blocks needs nothing of what was there. Measured: 38 ns a block that is in the cache with AVX-512, and 59 with AVX2.
 //! Blocks of 64 KiB would save memory (2 MiB of entries for each GiB here), and make every write of 4 KiB read 60 more.
 //! XXH3 and not CRC32C: half the time; an accidental change passes one time in 2^64. It is no protection against
 //! somebody who may write to the target's directory.

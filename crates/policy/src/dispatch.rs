@@ -318,8 +318,7 @@ impl<R, A> Dispatcher<R, A> {
                 let Entry { job, work, attributed, .. } = entry;
                 let is_backlogged = self.is_backlogged;
                 let before = self.depth.limit();
-                let done = Completion { job, work, attributed, in_service, is_backlogged };
-                self.depth.completed(now, done, || self.arbiter.shares(now));
+                self.depth.completed(now, Completion { job, work, attributed, in_service, is_backlogged });
                 if self.depth.limit() != before {
                     self.tell_places();
                 }

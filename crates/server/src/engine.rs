@@ -372,7 +372,7 @@ impl Engine {
         let (in_service, is_backlogged) = (state.flushing.len(), !state.flushes.is_empty());
         let (job_or_nobody, work, attributed) = (job.unwrap_or(NOBODY), FLUSH_WORK, None);
         let done = Completion { job: job_or_nobody, work, attributed, in_service, is_backlogged };
-        state.flush_depth.completed(now, done, Vec::new);
+        state.flush_depth.completed(now, done);
         if let Some(at) = state.flushing.iter().position(|one| *one == job) {
             state.flushing.swap_remove(at);
         }

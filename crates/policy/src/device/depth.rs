@@ -22,10 +22,6 @@
 //! of what is due to it. So while several jobs share the device, more work is given up for a shallower depth
 //! ([`SHARED`]) than for a job alone ([`ALONE`]).
 //!
-//! Far more is given up where a job is behind its share and a shallower depth gives it more: a job of one process beside many at a
-//! device that serves all that it is given alike, and none sooner for their number ([`fairness`]). No more is given up than half
-//! of what deeper depths were seen to do. As soon as one job is left alone, the depth is what it was before.
-//!
 //! Where nobody waits the depth may still be too large: five processes at a disk are all in service, the disk serves them
 //! in turn, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
 //! jobs are in service and none waits, half as many as there are is tried. A device that is parallel does half the work
@@ -38,7 +34,6 @@
 //! by the least round trip, which says little of a disk whose seeks differ and which orders what it is given. The throughput
 //! is what users have bought. No clock and no I/O here.
 
-mod fairness;
 mod ramp;
 mod tally;
 
@@ -103,8 +98,6 @@ pub struct DepthControl {
     /// Part of what deeper depths do that `depth` does, as far as it was seen: several depths in a row, each of which does
     /// about as much as the one before, must not do much less together.
     kept: f64,
-    /// The depth before it was made shallower for a job that was behind its share.
-    deep: Option<usize>,
     idle_windows: u32,
     /// Whether several jobs had requests in service in the latest window.
     is_shared: bool,
@@ -191,7 +184,6 @@ impl DepthControl {
             state: State::Ramping(Ramp::up(depth, None)),
             rest: REST_MIN,
             kept: 1.0,
-            deep: None,
             idle_windows: 0,
             is_shared: false,
             last: (Nanos::ZERO, true),
@@ -218,8 +210,8 @@ impl DepthControl {
         }
     }
 
-    /// The device has done a request. `shares` are due to the jobs that are active, if the policy owes any.
-    pub fn completed(&mut self, now: Nanos, done: Completion, shares: impl FnOnce() -> Vec<(JobId, f64)>) {
+    /// The device has done a request.
+    pub fn completed(&mut self, now: Nanos, done: Completion) {
         let Completion { job, work, attributed, in_service, is_backlogged } = done;
         self.last = (now, is_backlogged);
         if self.settling > 0 {
@@ -259,7 +251,7 @@ impl DepthControl {
             self.depth = ramp.found();
         }
         if !is_idle {
-            self.learn(now, &window, shares);
+            self.learn(now, &window);
         } else if self.idle_windows >= IDLE_WINDOWS {
             self.idle_windows = 0;
             self.nobody_waits(now, &window);
@@ -320,7 +312,7 @@ impl DepthControl {
         if self.is_shared { SHARED } else { ALONE }
     }
 
-    fn learn(&mut self, now: Nanos, window: &Window, shares: impl FnOnce() -> Vec<(JobId, f64)>) {
+    fn learn(&mut self, now: Nanos, window: &Window) {
         let measured = window.work.0 as f64 / window.done.lasted.0.max(1) as f64;
         let gain_min = self.tolerance().gain_min;
         match &mut self.state {
@@ -337,9 +329,7 @@ impl DepthControl {
             State::Resting { until, rate, was_shared, changed } => {
                 let rate = rate.get_or_insert(measured);
                 let is_newly_shared = window.is_shared && !*was_shared;
-                let deep = self.deep.filter(|deep| !window.is_shared && *deep > self.depth);
-                let is_other = measured > *rate * CHANGE_MIN || measured * CHANGE_MIN < *rate;
-                let is_other = is_other || is_newly_shared || deep.is_some();
+                let is_other = measured > *rate * CHANGE_MIN || measured * CHANGE_MIN < *rate || is_newly_shared;
                 *changed = if is_other { *changed + 1 } else { 0 };
                 if *changed >= CHANGED_WINDOWS {
                     self.rest = REST_MIN;
@@ -348,8 +338,6 @@ impl DepthControl {
                 }
                 if is_newly_shared && self.depth > 1 || self.depth == self.depth_max {
                     self.try_half(now);
-                } else if let Some(deep) = deep {
-                    self.begin_trial(now, deep, Then::Half);
                 } else {
                     self.begin_trial(now, self.deeper(), Then::Half);
                 }
@@ -374,29 +362,21 @@ impl DepthControl {
                 let is_vain = trial.other > self.depth && ratio < 1.0 + (gain_min - 1.0) * VAIN_MAX;
                 let is_clear = trial.windows == 2 && (is_vain || !(1.0 / clear..=clear).contains(&ratio));
                 if is_clear || trial.windows == 2 * PAIRS {
-                    self.decide(now, ratio, window.job, shares);
+                    self.decide(now, ratio, window.job);
                 }
             }
         }
     }
 
     /// Of a trial in which the other depth did `ratio` times the work.
-    fn decide(&mut self, now: Nanos, ratio: f64, job: JobId, shares: impl FnOnce() -> Vec<(JobId, f64)>) {
+    fn decide(&mut self, now: Nanos, ratio: f64, job: JobId) {
         let rested = State::Resting { until: now, rate: None, was_shared: self.is_shared, changed: 0 };
         let State::Trying(trial) = std::mem::replace(&mut self.state, rested) else { return };
         let Tolerance { gain_min, loss_max } = self.tolerance();
         let is_deeper = trial.other > self.depth;
         let pairs = f64::from(trial.windows / 2);
-        let is_enough = if is_deeper { ratio >= gain_min } else { self.kept * ratio >= loss_max };
-        // A look at the shares takes time for each job.
-        let is_fairer = self.is_shared && is_enough == is_deeper && trial.is_fairer_shallow(self.depth, shares);
-        if is_deeper && is_enough && is_fairer {
-            self.kept = self.kept.min(1.0 / ratio);
-            return self.try_half(now);
-        }
-        if is_enough || !is_deeper && is_fairer && self.kept * ratio >= fairness::KEPT_MIN {
+        if if is_deeper { ratio >= gain_min } else { self.kept * ratio >= loss_max } {
             self.kept = if is_deeper { 1.0 } else { (self.kept * ratio).min(1.0) };
-            self.deep = if is_deeper { None } else { self.deep.or((!is_enough).then_some(self.depth)) };
             self.depth = trial.other;
             self.rest = REST_MIN;
             if !is_deeper {
@@ -450,21 +430,6 @@ impl DepthControl {
 
     fn deeper(&self) -> usize {
         (2 * self.depth).min(self.depth_max)
-    }
-}
-
-impl Trial {
-    /// Whether a job that is behind its share at the deeper of the two depths, one of which is `depth`, gains so much by the
-    /// shallower one that others are to wait for it.
-    fn is_fairer_shallow(&self, depth: usize, shares: impl FnOnce() -> Vec<(JobId, f64)>) -> bool {
-        let is_deeper = self.other > depth;
-        let (own, other) = ((depth, &self.done), (self.other, &self.other_done));
-        let ((deep, deep_done), (shallow, shallow_done)) = if is_deeper { (other, own) } else { (own, other) };
-        if !fairness::are_apart(deep, shallow) {
-            return false;
-        }
-        let gain = fairness::gain_of_last(deep, deep_done, shallow_done, shares);
-        gain.is_some_and(|gain| gain >= fairness::gain_min(deep, shallow, is_deeper))
     }
 }
 

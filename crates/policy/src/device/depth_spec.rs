@@ -110,9 +110,9 @@ impl Depth {
     }
 
     /// See [`DepthControl::completed`].
-    pub fn completed(&mut self, now: Nanos, done: Completion, shares: impl FnOnce() -> Vec<(JobId, f64)>) {
+    pub fn completed(&mut self, now: Nanos, done: Completion) {
         if let Self::Found(control) = self {
-            control.completed(now, done, shares);
+            control.completed(now, done);
         }
     }
 }

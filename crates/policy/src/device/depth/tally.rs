@@ -21,9 +21,6 @@ const SIZES: usize = 16;
 /// The smallest, as the logarithm of the nominal work in nanoseconds.
 const SIZE_MIN_LOG2: u32 = 9;
 
-/// Of fewer requests of one job nothing is said.
-const REQUESTS_MIN: u64 = 4;
-
 /// Requests of each kind, and what they had of the device.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
@@ -47,7 +44,7 @@ impl Default for Tally {
 impl Tally {
     pub(super) fn add(&mut self, job: JobId, work: Nanos, attributed: Nanos) {
         let size = work.0.max(1).ilog2().saturating_sub(SIZE_MIN_LOG2).min(SIZES as u32 - 1) as usize;
-        let kind = &mut self.kinds[Self::place(job) * SIZES + size];
+        let kind = &mut self.kinds[job.0 as usize % JOBS * SIZES + size];
         kind.requests += 1;
         kind.attributed_ns = kind.attributed_ns.saturating_add(attributed.0);
     }
@@ -68,35 +65,6 @@ impl Tally {
         let of_time = self.lasted.0 as f64 / other.lasted.0 as f64;
         let ratio = (laspeyres * paasche).sqrt() * of_time;
         if ratio.is_finite() && ratio > 0.0 { ratio } else { 1.0 }
-    }
-
-    /// What each job had of the device's time, as a part of it, for those that had anything.
-    pub(super) fn parts(&self) -> impl Iterator<Item = (JobId, f64)> {
-        let of_job = |job: usize| self.kinds_of(job).iter().map(|kind| kind.attributed_ns as f64).sum::<f64>();
-        let all: f64 = (0..JOBS).map(of_job).sum();
-        (0..JOBS).map(move |job| (JobId(job as u32), of_job(job) / all)).filter(|(_, part)| *part > 0.0)
-    }
-
-    /// How many times as much as here `job` had done in `other` in the same time; 1 if too few of its requests are known of
-    /// either.
-    pub(super) fn ratio_of(&self, job: JobId, other: &Self) -> f64 {
-        let done = |tally: &Self| {
-            let kinds = || tally.kinds_of(Self::place(job)).iter().zip(0..);
-            let requests: u64 = kinds().map(|(kind, _)| kind.requests).sum();
-            // Requests of a size are worth twice those of the one before it.
-            let work: f64 = kinds().map(|(kind, size)| kind.requests as f64 * f64::from(size).exp2()).sum();
-            (requests >= REQUESTS_MIN).then_some(work / tally.lasted.0 as f64)
-        };
-        done(self).zip(done(other)).map_or(1.0, |(here, there)| there / here)
-    }
-
-    /// The number by which a job is told apart.
-    pub(super) fn place(job: JobId) -> usize {
-        job.0 as usize % JOBS
-    }
-
-    fn kinds_of(&self, place: usize) -> &[Kind] {
-        &self.kinds[place * SIZES..][..SIZES]
     }
 
     /// Kinds of which `prices` has none are worth what they had of the device here.
@@ -157,15 +125,5 @@ mod tests {
         let alone = second((1000, 1000), (0, 0));
         let ratio = alone.ratio(&second((500, 1000), (500, 1000)));
         assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
-    }
-
-    #[test]
-    fn each_job_has_its_part_and_does_more_or_less() {
-        let (slow, fast) = (second((100, 2_000), (400, 2_000)), second((200, 1_000), (300, 2_000)));
-        let parts: Vec<_> = slow.parts().collect();
-        assert_eq!(parts, [(JobId(1), 0.2), (JobId(2), 0.8)]);
-        assert_eq!([JobId(1), JobId(2), JobId(3)].map(|job| slow.ratio_of(job, &fast)), [2.0, 0.75, 1.0]);
-        let few = second((REQUESTS_MIN - 1, 1_000), (1, 1_000));
-        assert_eq!(few.ratio_of(JobId(1), &fast), 1.0);
     }
 }

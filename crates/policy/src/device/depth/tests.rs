@@ -93,7 +93,7 @@ impl Run {
             let job = JobId(u32::from(self.is_shared && !self.done.is_multiple_of(5)));
             let work = Nanos::from_micros(2);
             let attributed = None;
-            self.control.completed(self.now, Completion { job, work, attributed, in_service, is_backlogged }, Vec::new);
+            self.control.completed(self.now, Completion { job, work, attributed, in_service, is_backlogged });
         }
         (self.done - before) as f64 / self.now.since(began).as_secs_f64()
     }
@@ -242,7 +242,7 @@ fn pauses_of_the_programs_do_not_lead_astray() {
     for _ in 0..400 {
         run.go_for(Nanos::from_millis(170), 256, 32, |_, random| jittery(1.0, random));
         for _ in 0..32 {
-            run.control.completed(run.now, completion(false), Vec::new);
+            run.control.completed(run.now, completion(false));
         }
         run.now += Nanos::from_secs(10);
     }
@@ -265,7 +265,7 @@ fn the_range_is_kept() {
     for (depth, max) in [(0, 0), (1, 1), (200, 3)] {
         let mut control = DepthControl::new(depth, max);
         for i in 0..100_000 {
-            control.completed(Nanos::from_micros(i * 50), completion(true), Vec::new);
+            control.completed(Nanos::from_micros(i * 50), completion(true));
             assert!((1..=max.max(1)).contains(&control.limit()));
         }
     }

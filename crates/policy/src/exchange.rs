@@ -44,7 +44,7 @@ pub use left::Left;
 pub use meter::{Meters, Own};
 
 use crate::queueing::tree::{Leaf, ShareTree};
-use crate::{Level, PolicySpec};
+use crate::{Level, PolicySpec, Scheme};
 use isonomia_units::{JobInfo, Nanos, ServerId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -229,14 +229,15 @@ impl Exchange {
     }
 
     /// Puts the tables together with the server's own: the part that each of its rows is to have, by target, as
-    /// [`Arbiter::apportion`](crate::Arbiter::apportion) takes them. Empty for each target under policies that owe nobody a share. `course` is what
+    /// [`Arbiter::apportion`](crate::Arbiter::apportion) takes them. Empty for each target under policies that owe nobody a share, and under `fair-finish`. `course` is what
     /// is remembered of the times before.
     ///
     /// O(rows · rounds), with [`market::ROUNDS`] at most, and O(rows · log rows).
     pub fn join(&mut self, now: Nanos, policy: &PolicySpec, own: &Table, course: &mut Course) -> Vec<Vec<f64>> {
         self.forget(now);
         let levels = policy.levels();
-        if levels.is_empty() {
+        // Nobody would go by the parts of a fair clock's tree.
+        if levels.is_empty() || matches!(policy.scheme(), Scheme::FairFinish(_)) {
             return vec![Vec::new(); own.targets.len()];
         }
         let mut numbers: BTreeMap<Identity, usize> = BTreeMap::new();

@@ -138,6 +138,8 @@ fn a_target_hears_when_fair_sharing_ends_a_phase_on_another_server() {
     });
     let told: Vec<&str> = recorded.lines().filter(|line| line.contains("\"set-fair-ends\"")).collect();
     assert!(told.iter().any(|line| line.contains("\"ends\":[[")), "{told:?}");
+    let parts = recorded.lines().find(|line| line.contains("\"apportion\"") && line.contains("\"parts\":[["));
+    assert_eq!(parts, None, "nobody would go by them");
     assert_eq!(record(None), ControlReply::Done);
 }
 

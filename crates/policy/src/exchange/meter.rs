@@ -115,8 +115,8 @@ impl Meters {
             window = window.max(span);
             rows.extend(had.into_iter().map(|(job, had)| (at, job, had)));
         }
-        // What does not fit is of those who use the least.
-        rows.sort_by_key(|(at, job, had)| (std::cmp::Reverse(had.service), *at, *job));
+        // What does not fit is of those who use the least, and who are in no phase that is to end: whoever is put off for such a one has little.
+        rows.sort_by_key(|(at, job, had)| (had.fair_end == Nanos::ZERO, std::cmp::Reverse(had.service), *at, *job));
         rows.truncate(ROWS_MAX);
         own.table.window_ns = window.0;
         own.table.targets = vec![Vec::new(); self.targets.len()];

@@ -333,11 +333,11 @@ impl FairClock {
         Forecast::new(self.virtual_time, self.entries.iter().filter(|entry| entry.is_in).map(served))
     }
 
-    /// How long until the clock is done with what was told of the job, by its forecast, in nanoseconds; `None` if it is.
+    /// How long until the clock is done with what was told of the job's phase, by its forecast, in nanoseconds; `None` if it is, or the phase is over.
     pub(crate) fn time_to_end(&self, account: Account, forecast: &Forecast) -> Option<f64> {
         let entry = &self.entries[account as usize];
         let end = || self.virtual_time + (entry.told - self.fair_now(entry)) / self.pace(entry.leaf);
-        entry.is_in.then(|| forecast.time_until(end())).filter(|time| *time > 0.0)
+        (entry.is_in && entry.is_open).then(|| forecast.time_until(end())).filter(|time| *time > 0.0)
     }
 
     /// The virtual time so long from now, by its forecast, comparable with what [`Self::tag`] gives.

@@ -429,8 +429,15 @@ impl Arbiter for FairFinish {
             }
         }
         for slot in 0..before.len() as u32 {
-            if before[slot as usize] != self.elsewhere[slot as usize] && self.turns.contains(slot) {
+            if before[slot as usize] == self.elsewhere[slot as usize] {
+                continue;
+            }
+            if self.turns.contains(slot) {
                 self.place(slot);
+            }
+            if self.awaited.contains(slot) {
+                let tag = self.tag(slot);
+                self.awaited.set(slot, (tag, self.roster.job(slot).id));
             }
         }
     }

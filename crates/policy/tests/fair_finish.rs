@@ -79,6 +79,26 @@ fn who_ends_later_elsewhere_lets_others_go_first() {
     assert!(of_first(&bench.serve_all(9)) >= 7, "what was told was of the phase before");
 }
 
+/// The first job is put off for long, and then is not any more: what fair sharing would have served of it meanwhile is not all due at once, before a
+/// short phase that comes then.
+#[test]
+fn who_is_not_put_off_any_more_is_not_owed_all_of_it() {
+    let mut bench = Bench::new("fair-finish{guarantee=0.000001}");
+    for job in 1..=3 {
+        bench.add(job, "j", &format!("u{job}"), 1);
+    }
+    bench.declared(1, 500, MS);
+    bench.declared(2, 10_000, MS);
+    bench.arbiter.set_fair_ends(bench.now, &[(JobId(1), ms(100_000))]);
+    let of = |served: &[u32], of: u32| served.iter().filter(|job| **job == of).count();
+    assert!(of(&bench.serve_all(2_000), 1) <= 1, "it is put off");
+    bench.arbiter.set_fair_ends(bench.now, &[]);
+    bench.declared(3, 100, MS);
+    let served = bench.serve_all(200);
+    assert!(of(&served, 3) >= 99, "{} of 100 beside {} of the first", of(&served, 3), of(&served, 1));
+    assert!(of(&bench.serve_all(460), 1) >= 350, "and it goes on before the longest");
+}
+
 /// With the whole guarantee nobody is ahead of another by more than a request.
 #[test]
 fn a_guarantee_of_everything_is_fair_queueing() {

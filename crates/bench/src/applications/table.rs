@@ -13,7 +13,8 @@ use std::path::Path;
 const WORSE: f64 = 1.02;
 /// What live and simulated may differ by.
 const DIFFERENCE: f64 = 0.1;
-/// Coflow and the second `fair-finish` guarantee this part of a fair share: a phase takes at most one over it of what it takes under fair sharing.
+/// Coflow guarantees this part of a fair share: a phase takes at most one over it of what it takes under fair sharing. The second `fair-finish`, with the
+/// same guarantee, is held against that, too, though nothing is proven of it where each thread goes round all targets.
 const GUARANTEE: f64 = 0.8;
 const OWED: fn(&Ledger) -> f64 = |ledger| ledger.outstanding_node_s;
 const AWARDED: fn(&Ledger) -> f64 = |ledger| ledger.awarded_node_s;

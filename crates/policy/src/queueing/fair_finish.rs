@@ -53,9 +53,10 @@
 //! **3. Phases over several targets** end with their last part, so both hold for them, of each part in its target's time; no
 //! target needs to know of another. If it does ([`Arbiter::set_fair_ends`]), and another's clock takes longer for a phase, its tag is that
 //! later time here, and *the part ends later than that by no more than in 1*. *Proof.* That of 1, with these tags: the clock has
-//! served all requests of S by f all the more, for it is done with none of them later than by its own tag. ∎ An end that comes down when it is told
-//! again counts as a phase that comes then. So nobody ends later than when fair sharing has ended him on his last target, and what he does not
-//! need sooner others have, in much the same order on all targets.
+//! served all requests of S by f all the more, for it is done with none of them later than by its own tag. ∎ That is of what was told once. A tag
+//! that comes down when ends are told again would bring all that the clock has served of the job meanwhile before others; so then it is
+//! owed [`Tuning::lag_max`] at most, as if it had not asked: *others are later by that for each job whose end came down.* Between two tellings a
+//! tag is a virtual time, which newcomers slow. So what a job does not need sooner others have, in much the same order on all targets.
 //!
 //! **4. Sizes.** A phase that turns out longer than was told is told anew, [`GROWTH`](crate::queueing::phases::GROWTH) times
 //! as long and a request more at least; one of which nothing is known is told to need
@@ -70,7 +71,7 @@
 //! more to do there: it is in fair sharing as long as in the clock. ∎ So *what was told too much is not worked off while the
 //! target is idle*: who comes then finds it in the clock, all that is left of it, until 20 ms after the liar's last request
 //! ([`Tuning::active_window`]), and what others were put back by it for as long as they have to be served. It is what was
-//! told beyond the truth at most. A job that does not ask is owed [`Tuning::lag_max`] at most when it does, whatever it told.
+//! told beyond the truth at most. A job that does not ask, or is put off to an end elsewhere that then comes down, is owed [`Tuning::lag_max`] at most when it does, whatever it told.
 //!
 //! That a liar does not end sooner *himself* is proven in fluid, and only if the sizes of all others are as told. For
 //! requests it is not proven: it was checked in 20,000 random cases among honest ones, but for two requests of each and D.
@@ -429,8 +430,15 @@ impl Arbiter for FairFinish {
             }
         }
         for slot in 0..before.len() as u32 {
-            if before[slot as usize] == self.elsewhere[slot as usize] {
+            let (old, new) = (before[slot as usize], self.elsewhere[slot as usize]);
+            if old == new {
                 continue;
+            }
+            let account = self.phases.account(slot);
+            let own = self.phases.clock.tag(account);
+            if old > own && new.max(own) < old {
+                // It was put off, and comes sooner now: what the clock served of it meanwhile is not all due at once.
+                self.phases.clock.forgo(account, self.tuning.lag_max);
             }
             if self.turns.contains(slot) {
                 self.place(slot);

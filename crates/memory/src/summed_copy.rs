@@ -357,6 +357,15 @@ mod tests {
             let mut sums = Vec::new();
             sum_blocks(blocks, |number, sum| sums.push((number, sum)));
             prop_assert_eq!(&sums, &expected_sums);
+            #[cfg(target_arch = "x86_64")]
+            if std::arch::is_x86_feature_detected!("avx2") {
+                // A processor with wider instructions does not choose these.
+                let mut sums = Vec::new();
+                let (from, nowhere) = (blocks.as_ptr().cast(), std::ptr::null_mut());
+                // SAFETY: the blocks are readable and nothing is written; the processor has the instructions.
+                unsafe { vector::sum_avx2::<false>(from, nowhere, count, |number, sum| sums.push((number, sum))) };
+                prop_assert_eq!(&sums, &expected_sums);
+            }
             for (name, copy) in ways() {
                 let mut room = vec![MaybeUninit::new(0xa5_u8); len + to_skip + 64];
                 let (to, _) = room[to_skip..].as_chunks_mut();

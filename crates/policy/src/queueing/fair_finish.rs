@@ -54,8 +54,8 @@
 //! target needs to know of another. If it does ([`Arbiter::set_fair_ends`]), and another's clock takes longer for a phase, its tag is that
 //! later time here, and *the part ends later than that by no more than in 1*. *Proof.* That of 1, with these tags: the clock has
 //! served all requests of S by f all the more, for it is done with none of them later than by its own tag. ∎ That is of what was told once. A tag
-//! that comes down when ends are told again would bring all that the clock has served of the job meanwhile before others; so then it is
-//! owed [`Tuning::lag_max`] at most, as if it had not asked: *others are later by that for each job whose end came down.* Between two tellings a
+//! that comes down when ends are told again would bring all that the clock has served of the job meanwhile before others. So then it is
+//! owed [`Tuning::lag_max`] at most, as if it had not asked, and what is left of it counts as a phase that comes then. Between two tellings a
 //! tag is a virtual time, which newcomers slow. So what a job does not need sooner others have, in much the same order on all targets.
 //!
 //! **4. Sizes.** A phase that turns out longer than was told is told anew, [`GROWTH`](crate::queueing::phases::GROWTH) times

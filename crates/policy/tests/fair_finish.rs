@@ -79,6 +79,36 @@ fn who_ends_later_elsewhere_lets_others_go_first() {
     assert!(of_first(&bench.serve_all(9)) >= 7, "what was told was of the phase before");
 }
 
+/// A striped job was served ahead for long, alone, and now two long phases that come before it are here. It waits until the clock is past what the
+/// floor allows, once: each request that comes after that is one that was owed, however much was served before them.
+#[test]
+fn what_a_striped_job_received_once_does_not_hold_back_each_of_its_requests() {
+    let mut bench = Bench::new("fair-finish{guarantee=0.8}");
+    for job in 1..=3 {
+        bench.add(job, "j", &format!("u{job}"), 1);
+    }
+    bench.arbiter.expect(bench.now, JobId(1), ms(1_000_000));
+    for _ in 0..4_000 {
+        bench.issue(1, 1, MS);
+        assert_eq!(bench.serve(), 1);
+        bench.now += ms(3);
+    }
+    bench.declared(2, 100_000, MS);
+    bench.declared(3, 100_000, MS);
+    let mut others = [0_u32; 50];
+    for others in &mut others {
+        bench.issue(1, 1, MS);
+        while bench.serve() != 1 {
+            *others += 1;
+        }
+        // It is at other targets for as long as five requests take.
+        assert!(bench.serve_all(5).iter().all(|job| *job != 1));
+    }
+    assert!((2_500..3_500).contains(&others[0]), "a quarter of 4 s at a third of the target: {}", others[0]);
+    let waits = &others[1..];
+    assert!(waits.iter().all(|others| *others <= 8), "{waits:?}");
+}
+
 /// The first job is put off for long, and then is not any more: what fair sharing would have served of it meanwhile is not all due at once, before a
 /// short phase that comes then.
 #[test]

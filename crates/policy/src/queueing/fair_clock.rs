@@ -55,6 +55,8 @@ struct Entry {
     received: f64,
     /// What had been received when the phase began.
     begun: f64,
+    /// What had been received, and served in the clock, when the job last came back and was not owed all of it: from there on its floor counts.
+    forgone_at: (f64, f64),
     growth: f64,
     /// The tag, and [`ShareTree::pace_changes`] when it was computed; [`NEVER`] if what it is made of was told anew since.
     tag: u64,
@@ -105,6 +107,11 @@ impl Entry {
         (self.fair + weight * (time - self.settled)).min(self.told).max(self.fair)
     }
 
+    /// What was received, and `served` in the clock, since it was last forgone anything.
+    fn since_forgone(&self, served: f64) -> (f64, f64) {
+        (self.received - self.forgone_at.0, served - self.forgone_at.1)
+    }
+
     fn settle(&mut self, time: f64, weight: f64) {
         if self.is_in {
             self.fair = self.fair_at(time, weight);
@@ -142,6 +149,7 @@ impl FairClock {
             told: 0.0,
             received: 0.0,
             begun: 0.0,
+            forgone_at: (0.0, 0.0),
             growth: 1.0,
             tag: 0,
             tag_of: NEVER,
@@ -190,7 +198,7 @@ impl FairClock {
         self.settle(account);
         let entry = &mut self.entries[account as usize];
         if !entry.is_in {
-            (entry.fair, entry.received) = (0.0, 0.0);
+            (entry.fair, entry.received, entry.forgone_at) = (0.0, 0.0, (0.0, 0.0));
         }
         entry.begun = entry.received;
         entry.told = entry.received + told;
@@ -228,6 +236,8 @@ impl FairClock {
             self.settle(account);
             let entry = &mut self.entries[account as usize];
             entry.fair = most;
+            // What it had received before is not held against its floor either, or each request would wait for a part of all that.
+            entry.forgone_at = (entry.received, most);
             entry.told_anew();
             self.enter(account);
         }
@@ -354,13 +364,14 @@ impl FairClock {
         self.tree.pace(leaf).max(PACE_MIN)
     }
 
-    /// The virtual time from which the job will have received less than `part`, more than 0, of what the clock served of it;
-    /// never, if it has received that part of all that the clock will serve. At the present paces.
+    /// The virtual time from which the job will have received less than `part`, more than 0, of what the clock served of it, both since it
+    /// was last forgone anything; never, if it has received that part of all that the clock will serve. At the present paces.
     pub(crate) fn floor(&mut self, account: Account, part: f64) -> u64 {
         self.settle(account);
         let entry = &self.entries[account as usize];
         let pace = self.pace(entry.leaf);
-        let floor = self.time_of(entry) + (entry.received / part - entry.fair) / pace;
+        let (received, fair) = entry.since_forgone(entry.fair);
+        let floor = self.time_of(entry) + (received / part - fair) / pace;
         let entry = &mut self.entries[account as usize];
         (entry.floor, entry.floor_of) = (floor, self.tree.pace_changes());
         (entry.floor_by, entry.floor_put_off) = (entry.received, 1.0 / (part * pace));
@@ -370,7 +381,8 @@ impl FairClock {
     /// The same at the paces at which it was computed last.
     pub(crate) fn floor_as_known(&self, account: Account, part: f64) -> u64 {
         let entry = &self.entries[account as usize];
-        if entry.received >= part * entry.told {
+        let (received, told) = entry.since_forgone(entry.told);
+        if received >= part * told {
             return key(f64::INFINITY);
         }
         key(entry.floor + (entry.received - entry.floor_by) * entry.floor_put_off)

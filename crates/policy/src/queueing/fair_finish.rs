@@ -47,7 +47,8 @@
 //! time was k. Take t0, the last decision before at which nobody was below the floor. Since then whoever was chosen came
 //! below it by k at the latest, but for the one chosen at t0. So each j has received no more than g times what the clock
 //! served of it from t0 to k, and c(j), and i exactly what it should by k: t - k is the sum at most, the clock has served i
-//! no more than that since, and i is short of g times that. ∎ A phase that has received g times all that was told has no
+//! no more than that since, and i is short of g times that. ∎ Who comes back and is forgone what it was owed beyond [`Tuning::lag_max`] has its floor from
+//! there on: what it had received before is not counted either. A phase that has received g times all that was told has no
 //! floor any more, even if the clock is done with it.
 //!
 //! **3. Phases over several targets** end with their last part, so both hold for them, of each part in its target's time; no

@@ -424,6 +424,11 @@ impl Arbiter for Recorded {
     }
 }
 
+/// The ends of [`Call::SetFairEnds`].
+pub fn fair_ends(ends: &[(JobId, u64)]) -> Vec<(JobId, Nanos)> {
+    ends.iter().map(|(job, end)| (*job, Nanos(*end))).collect()
+}
+
 /// Puts recorded calls to new arbiters.
 #[derive(Default)]
 pub struct Player {
@@ -492,8 +497,7 @@ impl Player {
             }
             Call::SetRank { now, job, rank } => player.set_rank(Nanos(*now), *job, *rank),
             Call::SetFairEnds { now, ends } => {
-                let ends: Vec<_> = ends.iter().map(|(job, end)| (*job, Nanos(*end))).collect();
-                player.set_fair_ends(Nanos(*now), &ends);
+                player.set_fair_ends(Nanos(*now), &fair_ends(ends));
             }
             Call::Expect { now, job, service } => player.expect(Nanos(*now), *job, Nanos(*service)),
             Call::Apportion { now, parts } => {

@@ -18,7 +18,7 @@ pub use merge::read_all;
 
 use crate::replay::each_entry;
 use crate::source::SourceError;
-use isonomia_policy::trace::{Call, Decision, Entry};
+use isonomia_policy::trace::{Call, Decision, Entry, fair_ends};
 use isonomia_policy::{Arbiter, Draw, Method, Nature, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use serde::Serialize;
@@ -230,10 +230,7 @@ impl Reading {
                 record.told.push((Nanos(now), target, Told::Expect(job, Nanos(service))));
             }
             Call::SetRank { now, job, rank } => record.told.push((Nanos(now), target, Told::Rank(job, rank))),
-            Call::SetFairEnds { now, ends } => {
-                let ends = ends.into_iter().map(|(job, end)| (job, Nanos(end))).collect();
-                record.told.push((Nanos(now), target, Told::FairEnds(ends)));
-            }
+            Call::SetFairEnds { now, ends } => record.told.push((Nanos(now), target, Told::FairEnds(fair_ends(&ends)))),
             Call::Apportion { now, parts } => {
                 let parts = parts.into_iter().map(|(job, part)| (job, f64::from_bits(part))).collect();
                 record.told.push((Nanos(now), target, Told::Apportion(parts)));

@@ -17,7 +17,9 @@ const SHORT_BELOW: f64 = 1.0 / 16.0;
 const TABLE_LEN_MAX: usize = 48 << 10;
 /// What a job takes besides its names, and a row, generously.
 const JOB_LEN: usize = 24;
-const ROW_LEN: usize = 30;
+const ROW_LEN: usize = 20;
+/// What a row takes more that tells a fair end.
+const FAIR_END_LEN: usize = 10;
 
 /// Differences between what jobs had of one target now and a while ago.
 #[derive(Debug)]
@@ -136,7 +138,7 @@ impl Meters {
                     number
                 }
             };
-            len += ROW_LEN;
+            len += ROW_LEN + if had.fair_end > Nanos::ZERO { FAIR_END_LEN } else { 0 };
             own.table.targets[at].push(Row {
                 job: number,
                 service_ns: had.service.0,

@@ -24,8 +24,8 @@
 //! servers that each corrected its own part by what the others gave last, the sum would overshoot by n − 1. Whether a job waits
 //! for more depends on the part that it has; two thresholds ([`Meters`]) keep that from changing every time.
 //!
-//! Under `fair-finish` there are no parts: a row says when fair sharing is done with the job's phase, and a target serves nobody sooner than the last of
-//! his targets needs it ([`Exchange::fair_ends`]).
+//! Under `fair-finish` there are no parts: a row says how long fair sharing takes until it is done with the job's phase, and each target goes by
+//! the longest of a job's ([`Exchange::fair_ends`]).
 //!
 //! A table counts until a newer one comes, or for three λ ([`KEPT_FOR`], [`KEPT_MIN`]): a server that is silent is forgotten,
 //! and where nobody else is heard of, the policy holds on each server by itself. Jobs that are new since the last time have what the

@@ -64,7 +64,6 @@ fn who_ends_later_elsewhere_lets_others_go_first() {
     let mut bench = begun("0.5");
     bench.arbiter.set_fair_ends(bench.now, &[(JobId(1), ms(30))]);
     assert!((2..=4).contains(&of_first(&bench.serve_all(12))), "half of its fair share is its own");
-    bench.arbiter.set_fair_ends(bench.now, &[]);
     let mut bench = begun("0.000001");
     bench.arbiter.set_fair_ends(bench.now, &[(JobId(1), ms(30))]);
     bench.arbiter.set_fair_ends(bench.now, &[]);

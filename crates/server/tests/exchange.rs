@@ -4,7 +4,7 @@
 
 mod running;
 
-use isonomia_client::{Claims, Ino};
+use isonomia_client::{Claims, Client, Ino};
 use isonomia_cluster::peer::FORMAT;
 use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_proto::request::{Op, RequestHeader};
@@ -35,6 +35,14 @@ fn received(cluster: &Cluster) -> BTreeMap<String, Nanos> {
     received
 }
 
+/// Writes to a file, one request after the other.
+fn write_until(client: &Client, path: &str, is_over: &AtomicBool) {
+    let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
+    while !is_over.load(Ordering::Relaxed) {
+        client.write_at(&file, 0, &[7; REQUEST]).unwrap();
+    }
+}
+
 /// The share of the job of 16 nodes on both of two servers, beside a job of 8 nodes on each, when the cluster file has this line.
 fn share_of_the_largest(line: &str) -> f64 {
     let cluster = Cluster::start_as(&in_memory(), 2, line, "[{ bandwidth = \"20MiB/s\" }]", |config| {
@@ -52,12 +60,7 @@ fn share_of_the_largest(line: &str) -> f64 {
                 let client = cluster.client_as(vec![cluster.configs[server].listen[0].clone()], claims);
                 let path = format!("{}/{job}-{thread}", volumes[server]);
                 let is_over = &is_over;
-                scope.spawn(move || {
-                    let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
-                    while !is_over.load(Ordering::Relaxed) {
-                        client.write_at(&file, 0, &[7; REQUEST]).unwrap();
-                    }
-                });
+                scope.spawn(move || write_until(&client, &path, is_over));
             }
         }
         // Counted in service, so that a slow machine changes nothing.
@@ -116,12 +119,7 @@ fn a_target_hears_when_fair_sharing_ends_a_phase_on_another_server() {
                 let client = cluster.client_as(vec![cluster.configs[server].listen[0].clone()], claims);
                 let path = format!("{}/{job}-{thread}", volumes[server]);
                 let is_over = &is_over;
-                scope.spawn(move || {
-                    let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
-                    while !is_over.load(Ordering::Relaxed) {
-                        client.write_at(&file, 0, &[7; REQUEST]).unwrap();
-                    }
-                });
+                scope.spawn(move || write_until(&client, &path, is_over));
             }
         }
         let deadline = Instant::now() + Duration::from_secs(60);

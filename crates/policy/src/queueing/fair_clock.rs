@@ -336,18 +336,21 @@ impl FairClock {
 
     /// When the clock will be where, if nobody comes. O(n log n).
     pub(crate) fn forecast(&self) -> Forecast {
-        let served = |entry: &Entry| {
-            let (left, pace) = (entry.told - self.fair_now(entry), self.pace(entry.leaf));
-            Served { end: self.virtual_time + left / pace, left, pace }
-        };
-        Forecast::new(self.virtual_time, self.entries.iter().filter(|entry| entry.is_in).map(served))
+        let served = self.entries.iter().filter(|entry| entry.is_in).map(|entry| self.served(entry));
+        Forecast::new(self.virtual_time, served)
+    }
+
+    /// Of one that is in the clock, at the present paces.
+    fn served(&self, entry: &Entry) -> Served {
+        let (left, pace) = (entry.told - self.fair_now(entry), self.pace(entry.leaf));
+        Served { end: self.virtual_time + left / pace, left, pace }
     }
 
     /// How long until the clock is done with what was told of the job's phase, by its forecast, in nanoseconds; `None` if it is, or the phase is over.
     pub(crate) fn time_to_end(&self, account: Account, forecast: &Forecast) -> Option<f64> {
         let entry = &self.entries[account as usize];
-        let end = || self.virtual_time + (entry.told - self.fair_now(entry)) / self.pace(entry.leaf);
-        (entry.is_in && entry.is_open).then(|| forecast.time_until(end())).filter(|time| *time > 0.0)
+        let time = || forecast.time_until(self.served(entry).end);
+        (entry.is_in && entry.is_open).then(time).filter(|time| *time > 0.0)
     }
 
     /// The virtual time so long from now, by its forecast, comparable with what [`Self::tag`] gives.

@@ -72,7 +72,8 @@
 //! more to do there: it is in fair sharing as long as in the clock. ∎ So *what was told too much is not worked off while the
 //! target is idle*: who comes then finds it in the clock, all that is left of it, until 20 ms after the liar's last request
 //! ([`Tuning::active_window`]), and what others were put back by it for as long as they have to be served. It is what was
-//! told beyond the truth at most. A job that does not ask, or is put off to an end elsewhere that then comes down, is owed [`Tuning::lag_max`] at most when it does, whatever it told.
+//! told beyond the truth at most. A job that does not ask, or is put off to an end elsewhere that then comes down, is owed
+//! [`Tuning::lag_max`] at most afterwards, whatever it told.
 //!
 //! That a liar does not end sooner *himself* is proven in fluid, and only if the sizes of all others are as told. For
 //! requests it is not proven: it was checked in 20,000 random cases among honest ones, but for two requests of each and D.

@@ -5,7 +5,7 @@
 //! its own virtual time. Both ways go along one line: in the clock everybody is served at his present pace until he has what was told, so
 //! the time that is left grows with virtual time, evenly between two ends.
 
-/// A job that a clock serves, or has served.
+/// A job that a clock serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Served {
     /// The virtual time at which it has what was told.

@@ -9,8 +9,7 @@
 //!
 //! So what is compared is how service is divided and when jobs are done. What is not modelled: that another order makes a device faster or
 //! slower, that programs wait for each other, and what servers tell each other if the policy is another one. The record of one server
-//! is of that server alone; those of several are [one](read_all). Requests that had not ended at its end, or at the first change of policy in it, are
-//! left out.
+//! is of that server alone; those of several are [one](read_all). Requests that had not ended by its end, or a change of policy, are left out.
 
 mod merge;
 
@@ -167,8 +166,7 @@ impl Work {
 pub fn read(path: &Path) -> Result<Record, SourceError> {
     let record = read_one(path)?;
     if record.requests.is_empty() && record.left_out == 0 {
-        let what = "no request came while it was recorded".to_owned();
-        return Err(SourceError { file: path.to_owned(), line: 0, field: String::new(), what });
+        return Err(merge::failed(path, "no request came while it was recorded".to_owned()));
     }
     Ok(record)
 }
@@ -204,7 +202,9 @@ impl Reading {
         if let Call::Build { policy, lottery, seed, active_window, hold_max, lag_free, lag_max, parallel, bandwidth } =
             entry.call
         {
-            if !self.record.requests.is_empty() {
+            // Targets begin to be recorded one after the other, while requests come to the first.
+            let is_another = self.record.targets.first().is_some_and(|first| first.policy != policy);
+            if is_another && !self.record.requests.is_empty() {
                 return false;
             }
             let times = Tuning {
@@ -258,6 +258,7 @@ impl Reading {
                     record.requests[at].ended = Some(Nanos(now));
                 }
             }
+            Call::Drain { .. } => return false,
             Call::SetPlaces { .. } | Call::DeviceServed { .. } => self.is_measured[target] = true,
             Call::Cancel { request, gave: true, .. } => _ = self.open.remove(&(target, request)),
             _ => {}

@@ -115,6 +115,30 @@ fn the_same_policy_is_predicted_as_it_was() {
     }
 }
 
+/// A busy server begins to record one target after the other, and another policy ends what can be used.
+#[test]
+fn requests_may_come_to_the_first_target_before_the_second_is_recorded() {
+    let entries = recorded("job-fair");
+    let in_order = predict::read(written(&entries).path()).unwrap().predict(None);
+    let first = entries.iter().position(|entry| matches!(entry.call, Call::Enqueue { .. })).unwrap();
+    let (before, after) = entries.split_at(first + 1);
+    let target = before[first].arbiter;
+    let (own, others): (Vec<_>, Vec<_>) = before.iter().partition(|entry| entry.arbiter == target);
+    let begun: Vec<&Entry> = own.into_iter().chain(others).chain(after).collect();
+    let found = predict::read(written(&begun).path()).unwrap().predict(None);
+    let requests = |of: &Prediction| of.jobs.iter().map(|job| job.requests).sum::<u64>();
+    assert_eq!((found.targets, requests(&found)), (2, 960), "{:?}", found.jobs);
+    assert_eq!(requests(&in_order), 960);
+    let half = entries.len() / 2;
+    let drained = Entry { arbiter: target, call: Call::Drain { gave: Vec::new() } };
+    let other = recorded("fifo").into_iter().find(|entry| matches!(entry.call, Call::Build { .. })).unwrap();
+    for end in [drained, Entry { arbiter: 9, ..other }] {
+        let ended = entries[..half].iter().chain([&end]).chain(&entries[half..]);
+        let found = predict::read(written(ended).path()).unwrap().predict(None);
+        assert!((300..660).contains(&requests(&found)), "{}", requests(&found));
+    }
+}
+
 #[test]
 fn another_policy_is_predicted_as_if_it_had_been_followed() {
     for (from, to) in [("fifo", "job-fair"), ("job-fair", "fifo"), ("job-fair", "coflow")] {

@@ -59,7 +59,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Record, SourceError> {
     Ok(whole)
 }
 
-fn failed(path: &Path, what: String) -> SourceError {
+pub(super) fn failed(path: &Path, what: String) -> SourceError {
     SourceError { file: path.to_owned(), line: 0, field: String::new(), what }
 }
 

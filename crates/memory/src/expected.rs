@@ -59,6 +59,7 @@ const BLOCKS_AT_ONCE: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summed_copy::LONG_COPY_LEN;
     use crate::tests::over;
     use crate::{Sink, sum_of_block};
 
@@ -88,9 +89,9 @@ mod tests {
 
     #[test]
     fn who_takes_blocks_sums_his_copy() {
-        let mut memory: Vec<u8> = (0..2 * BLOCK_LEN + 50).map(|at| ((at * at) >> 4) as u8).collect();
+        let mut memory: Vec<u8> = (0..LONG_COPY_LEN + 2 * BLOCK_LEN + 50).map(|at| ((at * at) >> 4) as u8).collect();
         let (own, shared) = (memory.clone(), over(&mut memory));
-        for len in [0, 50, BLOCK_LEN, own.len()] {
+        for len in [0, 50, BLOCK_LEN, 2 * BLOCK_LEN + 50, LONG_COPY_LEN - 1, LONG_COPY_LEN, own.len()] {
             let (mut copy, mut sums) = (vec![0; len], Vec::new());
             shared.copy_to_with_sums(&mut copy, |number, sum| {
                 assert_eq!(number, sums.len());

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
 pub use summed_copy::{BLOCK_LEN, sum_of_block};
-use summed_copy::{copy_blocks, sum_blocks};
+use summed_copy::{LONG_COPY_LEN, copy_and_then_sum, copy_blocks, sum_blocks};
 
 /// Bytes that another process may change at any moment.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,15 @@ impl<'a> SharedBytes<'a> {
         let len = own.len();
         // SAFETY: bytes are as well bytes that need no value yet, and what is written to them has one.
         let room = unsafe { std::slice::from_raw_parts_mut(own.as_mut_ptr().cast::<MaybeUninit<u8>>(), len) };
-        Source::from(self.first(len)).stable_with_sums(room, 0, each);
+        let bytes = Source::from(self.first(len));
+        if len < LONG_COPY_LEN {
+            bytes.stable_with_sums(room, 0, each);
+            return;
+        }
+        let (blocks, last) = room.as_chunks_mut();
+        // SAFETY: the blocks are the first of the bytes, which are readable for the life of `self` and no part of `own`.
+        unsafe { copy_and_then_sum(self.start.as_ptr(), blocks, each) };
+        bytes.part(len - last.len()..len).stable(last);
     }
 
     /// A copy of all bytes. Of memory that is not zeroed first: glibc gives small pieces of such memory, unlike zeroed ones,

@@ -144,6 +144,9 @@ pub struct StorageOptions {
     /// Only contests whose name contains this: throughput, sharing, tail, hang
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// Of throughput, only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub rows: Option<String>,
 }
 
 /// What the preload library adds to calls that do not concern it

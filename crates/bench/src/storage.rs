@@ -141,6 +141,8 @@ struct Configuration {
     /// Where the server's metadata are, if not beside its data.
     metadata_dir: Option<PathBuf>,
     only: Option<String>,
+    /// Of the throughput.
+    rows: Option<String>,
     is_quick: bool,
 }
 
@@ -240,6 +242,7 @@ pub fn run(options: &StorageOptions) -> Result<()> {
         cache: options.cache,
         metadata_dir: options.metadata_dir.clone(),
         only: options.only.clone(),
+        rows: options.rows.clone(),
         is_quick: common.quick,
     };
     let names = [throughput::NAME, sharing::NAME, tail::NAME, hang::NAME];
@@ -248,6 +251,10 @@ pub fn run(options: &StorageOptions) -> Result<()> {
         "no contest is called like that; there are: {}",
         names.join(", ")
     );
+    if let Some(rows) = &configuration.rows {
+        let is_any = configuration.devices.iter().any(|&device| throughput::has_row(&configuration, device, rows));
+        ensure!(is_any, "no row of throughput on these devices has {rows:?} in its name");
+    }
     let mut report = Report::new("storage", common, configuration)?;
     let below = options.dir.clone().unwrap_or_else(|| report.dir().to_owned());
     let mut figures = Figures::default();

@@ -112,7 +112,7 @@ pub struct Chunk {
     pub bytes: Bytes,
     /// The pages are to be dropped afterwards.
     pub is_large: bool,
-    /// What the device is likely to take.
+    /// What the device is likely to take; nothing where there is never anything to write.
     pub predicted: Nanos,
     /// What bringing them into memory did cost and was not charged.
     pub unpaid: Nanos,
@@ -319,7 +319,8 @@ impl State {
                 job,
                 bytes: Bytes(bytes),
                 is_large: pages.total_bytes > large_bytes,
-                predicted: predict(&costs, ranges.len() as u64, bytes),
+                // What is charged ahead and given back later keeps back others who come meanwhile.
+                predicted: if is_vain { Nanos::ZERO } else { predict(&costs, ranges.len() as u64, bytes) },
                 ranges,
                 unpaid: Nanos(unpaid_ns),
                 is_counted: manner.is_counted,

@@ -7,6 +7,7 @@ use crate::backup::Backups;
 use crate::clock;
 use crate::cluster::Cluster;
 use crate::connection::{Connection, Pending};
+use crate::fetches::Fetches;
 use crate::histories::Histories;
 use crate::holders::Holders;
 use crate::intake::{BELL, Bell, Intake};
@@ -105,6 +106,8 @@ pub struct Core {
     /// Requests that were ever queued: whoever sleeps last makes sure that this is what it was before it looked
     /// whose turn it is.
     pub arrivals: AtomicU64,
+    /// Reads that workers have under way.
+    pub fetches: Fetches,
     /// A worker waits for a device.
     pub is_worker_waiting: AtomicBool,
     /// When a long piece of work was last begun, in nanoseconds of the monotonic clock.
@@ -181,6 +184,7 @@ impl Core {
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),
             arrivals: AtomicU64::new(0),
+            fetches: Fetches::new(workers),
             is_worker_waiting: AtomicBool::new(false),
             long_at: AtomicU64::new(0),
             workers,

@@ -3,7 +3,8 @@
 //! A worker serves what is in memory itself: waking another thread takes longer than that. For reads most file systems tell
 //! whether the bytes are in memory ([`Cached`]). For everything else the worker guesses, by how long such requests took
 //! lately ([`Pace`]); a wrong guess costs a worker the time of one request. What takes the device long in any case, such as an
-//! `fsync`, comes here at once.
+//! `fsync`, comes here at once. Short reads come here where the kernel does not bring their pages to memory by itself
+//! ([`crate::fetch`]).
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in

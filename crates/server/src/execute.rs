@@ -17,7 +17,7 @@ use isonomia_proto::fs::{Attr, access};
 use isonomia_proto::object::told;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{Cached, Caller, RenameHow, StoreError, XattrHow};
+use isonomia_store::{Cached, Caller, HostPages, RenameHow, StoreError, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
 use nodes::{change, mapped, put_node, resize};
 use reply::{Reply, finish};
@@ -137,6 +137,20 @@ pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader,
         Err(refusal) => Err(refusal),
     };
     Tried::Done(finish_read(header, outcome), Vec::new())
+}
+
+/// The pages that a read waits for, if it may have them and waits for nothing else.
+pub fn host_pages(core: &Core, connection: &Connection, header: &RequestHeader) -> Option<HostPages> {
+    if header.is_for_object() {
+        return objects::host_pages(core, connection, header);
+    }
+    let ino = Ino(header.ino);
+    let _passage = core.store.namespace().passage();
+    core.store.namespace().check_is_here(ino).ok()?;
+    proof::check_access(core, connection, header, access::READ).ok()?;
+    check_place(core, header).ok()?;
+    let is_mapped = core.segments.has(ino);
+    if is_mapped { None } else { core.store.host_pages(ino, header.offset, u64::from(header.len)) }
 }
 
 fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: &Sink<'_>) -> Result<(), Refusal> {

@@ -15,6 +15,7 @@ pub fn run(core: &Core) {
         std::thread::park_timeout(Duration::from_nanos(jobs::SAMPLE_EVERY.0));
         let now = clock::now();
         core.count_out_who_waits(now);
+        core.rescue_fetches(now);
         core.substitute(now);
         core.rates.divide_alone(&core.policy, &core.targets, &core.bell, now);
         for job in core.jobs.sample(now) {

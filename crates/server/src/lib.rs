@@ -31,6 +31,8 @@ mod declared;
 mod directory_check;
 mod engine;
 mod execute;
+mod fetch;
+mod fetches;
 #[doc(hidden)]
 pub mod from_peers;
 mod histories;

@@ -168,6 +168,11 @@ impl Misses {
         self.0.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether most were not.
+    pub fn are_most(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > Self::ALL / 2
+    }
+
     /// Of what the device would take and of what memory does.
     pub fn between(&self, device: Nanos, memory: Nanos) -> Nanos {
         let part = u128::from(self.0.load(Ordering::Relaxed));
@@ -211,8 +216,9 @@ mod tests {
         let misses = Misses::default();
         let between = |misses: &Misses| misses.between(Nanos(1_000_000), Nanos(10)).0;
         assert_eq!(between(&misses), 1_000_000);
+        assert!(misses.are_most());
         (0..400).for_each(|_| misses.note(false));
-        assert!(misses.are_none() && between(&misses) == 10);
+        assert!(misses.are_none() && !misses.are_most() && between(&misses) == 10);
         (0..400).for_each(|at| misses.note(at % 2 == 0));
         assert!((300_000..700_000).contains(&between(&misses)), "{}", between(&misses));
         (0..400).for_each(|_| misses.note(true));

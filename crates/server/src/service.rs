@@ -17,11 +17,12 @@ use crate::stalls::SMALL_LEN;
 use crate::stream::{Head, Moved};
 use crate::target::{Action, Target};
 use crate::write_back::{Chunk, Paid};
-use crate::{clock, execute, mapping};
+use crate::{clock, execute, fetch, mapping};
 use isonomia_memory::{Expected, Sink};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, reading};
+use isonomia_store::PAGES_LEN_MAX;
 use isonomia_transport::region::ServerRegion;
 use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
@@ -50,10 +51,18 @@ impl Core {
         };
         let Some(work) = self.find_stall_memory(target, work) else { return };
         let kind = Kind::of(op);
+        let mut work = work;
         if kind == Kind::Read && target.engine.may_tell() {
+            if self.expects_fetch(target, &work) {
+                let Err(unfetched) = self.fetch(target, work) else { return };
+                work = unfetched;
+            }
             match self.read_cached(&work, scratch) {
                 Tried::Done(reply, payload) => return self.complete(target, work, reply, payload, clock::now()),
-                Tried::WouldWait => return self.wait_or_leave(target, work, scratch),
+                Tried::WouldWait => {
+                    let Err(unfetched) = self.fetch(target, work) else { return };
+                    return self.wait_or_leave(target, unfetched, scratch);
+                }
                 Tried::Unknown => target.engine.cannot_tell(),
             }
         }
@@ -103,7 +112,8 @@ impl Core {
     /// Serves a request that waits for the device if the device is fast and no other worker waits for one; else leaves it to
     /// the target's engine. Handing it to another thread and back takes as long as a flash drive or a file system on a network.
     fn wait_or_leave(&self, target: &Target, mut work: Box<Work>, scratch: &mut Vec<u8>) {
-        let is_soon = self.workers > 1 && target.engine.is_soon(Kind::of(work.pending.op));
+        // Nor does one that is to hear what has come from devices.
+        let is_soon = self.workers > 1 && !fetch::are_under_way() && target.engine.is_soon(Kind::of(work.pending.op));
         if is_soon && !self.is_worker_waiting.swap(true, Ordering::AcqRel) {
             let (id, now) = (work.id, clock::now());
             self.enter(target, now, &mut work.pending, id);
@@ -160,6 +170,7 @@ impl Core {
         while !self.is_stopping.load(Ordering::Relaxed) && !target.engine.has_waiting() {
             let now = clock::now();
             match target.next_action(now) {
+                Action::Serve(work) if self.is_for_worker(target, &work) => self.hand_to_worker(target, work),
                 Action::Serve(mut work) => match Kind::of(work.pending.op) {
                     Kind::Read | Kind::Write => {
                         let Some(found) = self.find_stall_memory(target, work) else { continue };
@@ -182,6 +193,12 @@ impl Core {
                 Action::Idle => return,
             }
         }
+    }
+
+    /// Whether a worker does not have to wait for this read, and a thread would.
+    fn is_for_worker(&self, target: &Target, work: &Work) -> bool {
+        let Pending { op, header, .. } = &work.pending;
+        *op == Op::Read && u64::from(header.len) <= PAGES_LEN_MAX && self.fetches.are_on() && target.engine.may_tell()
     }
 
     /// Keeps what a stream is in the middle of. If the connection was closed meanwhile it is given up, since nobody would go on
@@ -214,7 +231,7 @@ impl Core {
     }
 
     /// Reads what is in memory.
-    fn read_cached(&self, work: &Work, scratch: &mut Vec<u8>) -> Tried {
+    pub fn read_cached(&self, work: &Work, scratch: &mut Vec<u8>) -> Tried {
         let Pending { connection, slot, header, .. } = &work.pending;
         match &connection.way {
             Way::Shared(shared) => {
@@ -351,7 +368,7 @@ impl Core {
     }
 
     /// Accounts for a request that was served by `now` and answers it, or leaves that to the emulated device.
-    fn complete(&self, target: &Target, work: Box<Work>, reply: ReplyHeader, payload: Vec<u8>, now: Nanos) {
+    pub fn complete(&self, target: &Target, work: Box<Work>, reply: ReplyHeader, payload: Vec<u8>, now: Nanos) {
         let Work { pending, id, finish_at } = &*work;
         // Only now is it known that the client may read this, and how much there was.
         let is_read = pending.op == Op::Read && reply.errno == 0;

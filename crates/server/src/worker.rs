@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::core::Core;
+use crate::fetch;
 use crate::substitutes::be_worker;
 use crate::target::Action;
 use isonomia_units::Nanos;
@@ -24,14 +25,24 @@ const SLEEP_MAX: Nanos = Nanos::from_secs(1);
 /// What a worker does until the server stops.
 pub fn run(core: &Core, number: usize) {
     be_worker(number);
+    core.begin_fetches(number);
     let mut scratch = Vec::new();
     let mut idle_rounds = 0;
     let mut idle_since = Nanos::ZERO;
     while !core.is_stopping.load(Ordering::Relaxed) {
         let now = clock::now();
-        let (taken_in, now) = core.take_in(now);
+        // One that has answered what it has under way is to have no more of that: another one looks after the connections.
+        let is_to_spare = fetch::are_under_way() && core.has_worker_to_spare(now);
+        let (taken_in, now) = if is_to_spare { (false, now) } else { core.take_in(now) };
         let arrivals = core.arrivals.load(Ordering::Acquire);
-        let (served, until) = serve_one_each(core, number, now, &mut scratch);
+        let (mut served, mut until) = (false, Nanos::MAX);
+        let mut is_serving = !is_to_spare;
+        while is_serving {
+            let (is_one_served, then) = serve_one_each(core, number, now, &mut scratch);
+            (served, until) = (served | is_one_served, then);
+            is_serving = is_one_served && fetch::are_gathering();
+        }
+        served |= core.advance_fetches(&mut scratch);
         core.phases.look(&core.bell);
         if core.has_worker_to_spare(now) && sleep(core, now, until, arrivals) {
             idle_rounds = 0;
@@ -53,10 +64,11 @@ pub fn run(core: &Core, number: usize) {
             idle_rounds = 0;
         }
     }
+    core.end_fetches();
 }
 
-/// Serves at most one request of each target, and before them a few control messages of other servers and a request that waited for
-/// memory; true if there was anything, and the time at which to ask again.
+/// Serves at most one request of each target, and before them a few control messages of other servers, a request that waited for
+/// memory, and a read that a thread of an engine has left; true if there was anything, and the time at which to ask again.
 pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<u8>) -> (bool, Nanos) {
     let mut served = core.cluster.get().is_some_and(|cluster| cluster.answer_control(core));
     if let Some(work) = core.stalls.next_ready()
@@ -64,6 +76,12 @@ pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<
     {
         core.serving.begin(number, now);
         core.begin(target, work, now, scratch);
+        core.worker_has_served(number);
+        served = true;
+    }
+    if let Some((target, work)) = core.fetches.next_handed() {
+        core.serving.begin(number, now);
+        core.begin(&core.targets[target], work, now, scratch);
         core.worker_has_served(number);
         served = true;
     }
@@ -131,7 +149,7 @@ fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64) -> bool {
         core.awake.fetch_add(1, Ordering::AcqRel);
     } else if slept {
         let near = Nanos(until.0.saturating_sub(WAKE_UP.0 / 2)).since(now);
-        core.take_events(now, Some(near.min(SLEEP_MAX)));
+        core.sleep_for(now, near.min(SLEEP_MAX));
         core.awake.fetch_add(1, Ordering::AcqRel);
     }
     core.asleep.fetch_sub(1, Ordering::AcqRel);

@@ -137,7 +137,7 @@ impl Detached {
         Arc::strong_count(object) == 1 && Content::is_evictable(&object.content)
     }
 
-    fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &Layout {
         self.content.layout.as_ref().expect("it was made with one")
     }
 

@@ -28,14 +28,14 @@ const BOUNCE_BYTES: usize = 256 << 10;
 pub(crate) const PROBE: &str = "target.probe";
 
 pub(crate) struct ObjectFile {
-    pages: OwnedFd,
+    pages: Arc<OwnedFd>,
     direct: Option<OwnedFd>,
     fence: Arc<Fence>,
 }
 
 impl From<OwnedFd> for ObjectFile {
     fn from(pages: OwnedFd) -> Self {
-        Self { pages, direct: None, fence: Arc::default() }
+        Self { pages: Arc::new(pages), direct: None, fence: Arc::default() }
     }
 }
 
@@ -53,12 +53,17 @@ impl ObjectFile {
             // It is no more than advice: a host that refuses it reads ahead.
             let _ = rustix::fs::fadvise(&pages, 0, None, Advice::Random);
         }
-        Self { pages, direct, fence }
+        Self { pages: Arc::new(pages), direct, fence }
     }
 
     /// What is to change it, and may. To be asked for right before it is changed.
     pub fn to_change(&self) -> Result<BorrowedFd<'_>, Errno> {
         self.fence.check().map(|()| self.pages.as_fd())
+    }
+
+    /// By what the host can be told to bring pages to its memory, unless they go past that.
+    pub fn pages(&self) -> Option<&Arc<OwnedFd>> {
+        self.direct.is_none().then_some(&self.pages)
     }
 
     /// Reads until `sink` is full or the object ends. With `may_wait` false as [`Sink::pread_cached`].

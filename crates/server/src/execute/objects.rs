@@ -17,7 +17,7 @@ use isonomia_proto::object::{FileEnd, FileObjects, find, told};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_proto::striping::{Striping, XATTR};
-use isonomia_store::{Cached, Caller, MAY_WRITE, ObjectPlace, Reserved, Spread, StoreError};
+use isonomia_store::{Cached, Caller, HostPages, MAY_WRITE, ObjectPlace, Reserved, Spread, StoreError};
 use isonomia_units::{Bytes, Ino};
 use std::borrow::Cow;
 use zerocopy::IntoBytes;
@@ -276,6 +276,12 @@ pub(super) fn read_cached(
 ) -> Result<Cached, Refusal> {
     let place = check_read(core, connection, header, &sink)?;
     Ok(core.store.objects().read_object_cached(place, header.offset, sink.part(0..header.len as usize))?)
+}
+
+/// The pages that a read waits for.
+pub(super) fn host_pages(core: &Core, connection: &Connection, header: &RequestHeader) -> Option<HostPages> {
+    let place = check(core, connection, header, access::READ).ok()?;
+    core.store.objects().host_pages_of_object(place, header.offset, u64::from(header.len))
 }
 
 /// Writes.

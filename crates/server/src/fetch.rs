@@ -1,0 +1,207 @@
+//! Short reads that wait for a device, without a thread for each.
+//!
+//! A worker whose read is not in memory has the kernel bring its pages there ([`Ring`]), several requests in one call, and serves
+//! others meanwhile. When the pages have come it serves the read as one that is in memory, and answers: nothing goes from
+//! thread to thread. Where the kernel has no ring for this process, and for whatever is not in memory even then (checksums,
+//! damage, an object that was cut), there are the threads of the target's engine.
+//!
+//! A worker may be kept waiting by something that nobody foresaw, such as a call that should not have waited, for a device that
+//! hangs. What it has under way is then given to the engines ([`Core::rescue_fetches`]), so that requests to other devices do not
+//! wait for it, too. The kernel's word on these comes to nobody.
+
+mod ring;
+
+use crate::clock;
+use crate::core::Core;
+use crate::engine::{Kind, Task};
+use crate::execute::{self, Tried};
+use crate::fetches::{FETCHES_MAX, Fetch};
+use crate::requests::Work;
+use crate::target::Target;
+use isonomia_units::Nanos;
+use ring::Ring;
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+
+/// Requests that the kernel is asked for in one call: more of them would keep the first ones waiting.
+const ASKED_MAX: usize = 8;
+/// Reads that are answered before the worker looks at the connections again: those who have theirs are to have their next
+/// ones on the way to the device soon.
+const ANSWERED_MAX: usize = 4;
+
+thread_local! {
+    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+}
+
+/// What a worker keeps for itself.
+struct Own {
+    number: usize,
+    ring: Ring,
+    /// Places in its table that are free.
+    free: Vec<usize>,
+    /// Those that the kernel has not been asked for yet.
+    fresh: Vec<usize>,
+    /// Those whose pages have come.
+    ready: VecDeque<usize>,
+}
+
+/// Whether this thread has reads under way.
+pub fn are_under_way() -> bool {
+    OWN.with_borrow(|own| own.as_ref().is_some_and(|own| own.free.len() < FETCHES_MAX))
+}
+
+/// Whether this thread has something to ask the kernel for, and may add to it.
+pub fn are_gathering() -> bool {
+    OWN.with_borrow(|own| own.as_ref().is_some_and(|own| (1..ASKED_MAX).contains(&own.fresh.len())))
+}
+
+impl Core {
+    /// This thread is worker `number`, and may have reads under way from now on.
+    pub fn begin_fetches(&self, number: usize) {
+        match Ring::new(FETCHES_MAX as u32, &self.epoll) {
+            Ok(ring) => {
+                let free = (0..FETCHES_MAX).rev().collect();
+                OWN.set(Some(Own { number, ring, free, fresh: Vec::new(), ready: VecDeque::new() }));
+                self.fetches.begun();
+            }
+            Err(error) => self.fetches.refused(&error),
+        }
+    }
+
+    /// This thread ends: what it has under way is finished by the engines.
+    pub fn end_fetches(&self) {
+        if let Some(own) = OWN.take() {
+            self.rescue_from(own.number);
+        }
+    }
+
+    /// Whether reads of this job and target mostly wait for the device, so that asking the kernel is the first thing to do.
+    pub fn expects_fetch(&self, target: &Target, work: &Work) -> bool {
+        target.prices.is_some() && work.pending.connection.job.misses.are_most()
+    }
+
+    /// Has the kernel bring what a read waits for to memory; gives it back where that is not possible, or not all.
+    pub fn fetch(&self, target: &Target, work: Box<Work>) -> Result<(), Box<Work>> {
+        OWN.with_borrow_mut(|own| {
+            let Some(own) = own else { return Err(work) };
+            let Some(place) = own.free.last().copied() else { return Err(work) };
+            let pages = execute::host_pages(self, &work.pending.connection, &work.pending.header);
+            if !pages.is_some_and(|pages| own.ring.ask(place as u64, pages)) {
+                return Err(work);
+            }
+            own.free.pop();
+            own.fresh.push(place);
+            self.fetches.table(own.number)[place] = Some(Fetch { target: target.index, work, entered: None });
+            Ok(())
+        })
+    }
+
+    /// Asks the kernel for what was gathered, and answers some of those whose pages have come; true if there were any.
+    pub fn advance_fetches(&self, scratch: &mut Vec<u8>) -> bool {
+        let Some(number) = OWN.with_borrow(|own| Some(own.as_ref().filter(|own| own.free.len() < FETCHES_MAX)?.number))
+        else {
+            return false;
+        };
+        // The kernel may have to wait for a device before it takes a request.
+        self.serving.begin(number, clock::now());
+        let mut answered = 0;
+        if let Err(error) = OWN.with_borrow_mut(|own| own.as_mut().map_or(Ok(()), |own| own.advance(self))) {
+            self.fetches.refused(&error);
+            self.end_fetches();
+        }
+        while answered < ANSWERED_MAX {
+            let Some(place) = OWN.with_borrow_mut(|own| own.as_mut()?.ready.pop_front()) else { break };
+            let fetch = self.fetches.table(number)[place].take();
+            OWN.with_borrow_mut(|own| own.iter_mut().for_each(|own| own.free.push(place)));
+            if let Some(fetch) = fetch {
+                self.answer_fetched(fetch, scratch);
+            }
+            answered += 1;
+        }
+        self.worker_has_served(number);
+        answered > 0
+    }
+
+    fn answer_fetched(&self, fetch: Fetch, scratch: &mut Vec<u8>) {
+        let Fetch { target, work, entered } = fetch;
+        let target = &self.targets[target];
+        if work.pending.connection.is_closed() {
+            return target.give_up(&work.pending, work.id);
+        }
+        let Tried::Done(reply, payload) = self.read_cached(&work, scratch) else {
+            return self.leave(target, Task::Serve(work), scratch);
+        };
+        let now = clock::now();
+        if let Some((pace, since)) = target.engine.pace(Kind::Read).zip(entered) {
+            pace.note(now.since(since), u64::from(work.pending.header.len));
+        }
+        self.complete(target, work, reply, payload, now);
+    }
+
+    /// Gives what workers that are kept waiting have under way to the engines.
+    pub fn rescue_fetches(&self, now: Nanos) {
+        self.serving.who_waits(now).for_each(|number| self.rescue_from(number));
+    }
+
+    fn rescue_from(&self, number: usize) {
+        let rescued: Vec<Fetch> = self.fetches.table(number).iter_mut().filter_map(Option::take).collect();
+        for Fetch { target, work, .. } in rescued {
+            // Whoever rescues them must not wait.
+            if let Err(Task::Serve(work)) = self.submit(&self.targets[target], Task::Serve(work)) {
+                self.fetches.hand(target, work);
+            }
+        }
+    }
+
+    /// Has a worker begin a short read: this thread would wait for the device.
+    pub fn hand_to_worker(&self, target: &Target, work: Box<Work>) {
+        self.fetches.hand(target.index, work);
+        self.has_arrived();
+    }
+
+    /// Sleeps for at most `timeout`, or until something comes.
+    pub fn sleep_for(&self, now: Nanos, timeout: Nanos) {
+        // None if there is nothing under way, or something to be answered.
+        let waited = OWN.with_borrow(|own| {
+            let own = own.as_ref().filter(|own| own.free.len() < FETCHES_MAX)?;
+            Some(own.ready.is_empty() && own.ring.wait(timeout))
+        });
+        match waited {
+            None => self.take_events(now, Some(timeout)),
+            Some(true) => self.take_events(now, Some(Nanos::ZERO)),
+            Some(false) => false,
+        };
+    }
+}
+
+impl Own {
+    /// Asks the kernel for what was gathered, and looks what has come. Fails if the kernel takes nothing from this process.
+    fn advance(&mut self, core: &Core) -> io::Result<()> {
+        let submitted = if self.ring.has_untaken() { self.ring.submit() } else { Ok(()) };
+        match submitted.map_err(|error| (Errno::from_io_error(&error), error)) {
+            Ok(()) | Err((Some(Errno::INTR), _)) => {}
+            // It is asked again, and nobody waits for that.
+            Err((Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM), _)) => core.rescue_from(self.number),
+            Err((_, error)) => return Err(error),
+        }
+        self.ring.take(|place| self.ready.push_back(place as usize));
+        if !self.fresh.is_empty() {
+            let now = clock::now();
+            let mut table = core.fetches.table(self.number);
+            for place in self.fresh.drain(..).filter(|place| !self.ready.contains(place)) {
+                // What has come already was in memory.
+                if let Some(fetch) = &mut table[place] {
+                    let id = fetch.work.id;
+                    core.enter(&core.targets[fetch.target], now, &mut fetch.work.pending, id);
+                    fetch.entered = Some(now);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

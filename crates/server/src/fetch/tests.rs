@@ -1,0 +1,193 @@
+//! Rings at pipes, which say nothing until somebody writes to them; and a core whose one worker is the test.
+
+use super::ring::Ring;
+use super::*;
+use crate::connection::{Connection, Pending};
+use crate::jobs::Jobs;
+use crate::limits::{Limits, LimitsConfig};
+use crate::scrub::Scrub;
+use crate::target::{Action, Policy};
+use crate::usage::Usage;
+use isonomia_policy::{Access, DepthSpec, Draw, Nature};
+use isonomia_proto::fs::Capability;
+use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_store::{Caller, HostPages, OpenHow, PAGES_LEN_MAX, Store, StoreConfig, TargetDir};
+use isonomia_testbed::skip;
+use isonomia_units::{Bytes, Ino, JobInfo, ServerId, TargetId};
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn all() -> OwnedFd {
+    epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()
+}
+
+fn ring(all: &OwnedFd) -> Option<Ring> {
+    Ring::new(4, all).inspect_err(|error| skip(&format!("no io_uring: {error}"))).ok()
+}
+
+fn came(ring: &mut Ring) -> Vec<u64> {
+    let mut names = Vec::new();
+    ring.take(|name| names.push(name));
+    names
+}
+
+/// What never comes by itself stands for a device that hangs.
+fn pipe() -> (Arc<OwnedFd>, OwnedFd) {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    (Arc::new(reader), writer)
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let give_up_at = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < give_up_at, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_asked_hears_of_what_has_come_and_of_nothing_else() {
+    let all = all();
+    let Some(mut ring) = ring(&all) else { return };
+    let (reader, writer) = pipe();
+    assert!(ring.ask(7, HostPages { file: reader.clone(), offset: u64::MAX, len: 1 }));
+    assert!(ring.has_untaken() && Arc::strong_count(&reader) == 2, "it stays open until the kernel has it");
+    ring.submit().unwrap();
+    assert!(!ring.has_untaken() && Arc::strong_count(&reader) == 1);
+    assert!(!ring.wait(Nanos::ZERO) && came(&mut ring).is_empty());
+    rustix::io::write(&writer, b"x").unwrap();
+    let mut names = Vec::new();
+    until("it comes", || {
+        ring.wait(Nanos::from_millis(1));
+        names.extend(came(&mut ring));
+        !names.is_empty()
+    });
+    assert_eq!(names, [7]);
+    // What other threads wait for wakes this one, too.
+    let (for_all, rung) = pipe();
+    epoll::add(&all, &for_all, epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
+    rustix::io::write(&rung, b"x").unwrap();
+    assert!(ring.wait(Nanos::from_secs(30)));
+}
+
+#[test]
+fn a_ring_takes_no_more_than_it_was_made_for_and_ends_whatever_is_under_way() {
+    let all = all();
+    let Some(mut ring) = ring(&all) else { return };
+    let (reader, _writer) = pipe();
+    let pages = HostPages { file: reader, offset: u64::MAX, len: PAGES_LEN_MAX };
+    assert!((0..4).all(|name| ring.ask(name, pages.clone())) && !ring.ask(4, pages));
+    ring.submit().unwrap();
+    assert!(came(&mut ring).is_empty());
+}
+
+/// A server's core without threads, whose one worker is the test.
+struct Fixture {
+    core: Arc<Core>,
+    connection: Arc<Connection>,
+    file: Capability,
+    _dir: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let targets = vec![TargetDir { id: TargetId(0), dir: dir.path().join("target") }];
+        let store = Store::open(&StoreConfig::new(dir.path().join("metadata"), ServerId(0), targets)).unwrap();
+        let how = OpenHow { access: 3, create: true, mode: 0o600, ..OpenHow::default() };
+        let opened = store.open_file(&Caller::ROOT, Ino::ROOT, b"file", &how, clock::wall()).unwrap();
+        let file = opened.capability;
+        store.write(Ino(file.ino), 0, &[5; 4096], clock::wall()).unwrap();
+        let policy = Policy {
+            spec: "job-fair".parse().unwrap(),
+            draw: Draw::default(),
+            seed: 0,
+            journal: None,
+            io_node: None,
+            fair_clock: false,
+        };
+        let target = |id| Target::new(id, String::new(), None, None, &policy, 1, (false, DepthSpec::Auto));
+        let mut targets = vec![target(None), target(Some(TargetId(0)))];
+        targets[1].index = 1;
+        let core = Core::new(store, targets, policy, 1, Jobs::new(8, 8), Scrub::default()).unwrap();
+        let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
+        let info = JobInfo::new("j", "u", "g");
+        let job = core.jobs.join(info.clone()).unwrap().job;
+        core.targets[1].set_job(Nanos::ZERO, job.id, &info);
+        let permit = Arc::new(Usage::new(limits)).take(0, false, 0).unwrap();
+        let connection = Arc::new(Connection::of_root(job, core.sessions.join((0, 7)), (0, 7), permit));
+        Self { core, connection, file, _dir: dir }
+    }
+
+    /// A read of the file, whose turn has come.
+    fn read(&self) -> Box<Work> {
+        let target = &self.core.targets[1];
+        let pending = Pending {
+            connection: self.connection.clone(),
+            slot: 0,
+            header: RequestHeader { len: 4096, ..RequestHeader::with_capability(Op::Read, &self.file) },
+            op: Op::Read,
+            names: Vec::new(),
+            arrived: clock::now(),
+            cost: target.cost(1, Bytes(4096)),
+            owed: Nanos::ZERO,
+            work: target.cost(1, Bytes(4096)),
+            access: Access::new(false, true),
+            bytes: Bytes(4096),
+            took: Nanos::ZERO,
+            nature: Nature::WRITE,
+            is_for_device: false,
+        };
+        target.enqueue(clock::now(), pending).unwrap();
+        let Action::Serve(work) = target.next_action(clock::now()) else { panic!("it is the only one") };
+        work
+    }
+
+    fn in_service(&self) -> u64 {
+        self.core.targets[1].status(clock::now()).in_service
+    }
+}
+
+#[test]
+fn what_a_worker_has_under_way_is_answered_once_whether_it_is_kept_waiting_or_not() {
+    let fixture = Fixture::new();
+    let (core, target) = (&fixture.core, &fixture.core.targets[1]);
+    core.begin_fetches(0);
+    if !core.fetches.are_on() {
+        return skip("no io_uring");
+    }
+    // Asked for and answered by the worker.
+    assert!(core.fetch(target, fixture.read()).is_ok() && are_under_way() && are_gathering());
+    until("it comes", || core.advance_fetches(&mut Vec::new()));
+    assert!(!are_under_way());
+    assert_eq!(fixture.in_service(), 0);
+    // Taken from it by who sees that it waits, and answered by a thread.
+    let fixture = Fixture::new();
+    let (core, target) = (&fixture.core, &fixture.core.targets[1]);
+    core.begin_fetches(0);
+    assert!(core.fetch(target, fixture.read()).is_ok());
+    core.rescue_from(0);
+    until("a thread serves it", || fixture.in_service() == 0);
+    assert!(are_under_way(), "the kernel's word on it is still to come");
+    until("it comes", || core.advance_fetches(&mut Vec::new()));
+    assert!(!are_under_way());
+    // Left by a worker that ends.
+    let fixture = Fixture::new();
+    let (core, target) = (&fixture.core, &fixture.core.targets[1]);
+    core.begin_fetches(0);
+    assert!(core.fetch(target, fixture.read()).is_ok());
+    core.end_fetches();
+    until("a thread serves it", || fixture.in_service() == 0);
+    core.targets[1].engine.stop();
+}
+
+#[test]
+fn what_is_handed_over_is_begun_once() {
+    let fixture = Fixture::new();
+    assert!(fixture.core.fetches.next_handed().is_none());
+    fixture.core.hand_to_worker(&fixture.core.targets[1], fixture.read());
+    assert!(matches!(fixture.core.fetches.next_handed(), Some((1, _))));
+    assert!(fixture.core.fetches.next_handed().is_none());
+}

@@ -24,9 +24,13 @@ use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::Ordering;
 
 /// Requests that the kernel is asked for in one call: more of them would keep the first ones waiting.
 const ASKED_MAX: usize = 8;
+/// A request that the kernel has done so soon after it was asked was in memory. In longer a device may have done it, which is
+/// charged for.
+const AT_ONCE_MAX: Nanos = Nanos::from_micros(10);
 /// Reads that are answered before the worker looks at the connections again: those who have theirs are to have their next
 /// ones on the way to the device soon.
 const ANSWERED_MAX: usize = 4;
@@ -73,6 +77,7 @@ impl Core {
     /// This thread ends: what it has under way is finished by the engines.
     pub fn end_fetches(&self) {
         if let Some(own) = OWN.take() {
+            self.fetches.ended();
             self.rescue_from(own.number);
         }
     }
@@ -130,8 +135,14 @@ impl Core {
         if work.pending.connection.is_closed() {
             return target.give_up(&work.pending, work.id);
         }
-        let Tried::Done(reply, payload) = self.read_cached(&work, scratch) else {
-            return self.leave(target, Task::Serve(work), scratch);
+        let (reply, payload) = match self.read_cached(&work, scratch) {
+            Tried::Done(reply, payload) => (reply, payload),
+            Tried::WouldWait => return self.leave(target, Task::Serve(work), scratch),
+            Tried::Unknown => {
+                // From now on nobody asks the kernel first.
+                target.engine.cannot_tell();
+                return self.leave(target, Task::Serve(work), scratch);
+            }
         };
         let now = clock::now();
         if let Some((pace, since)) = target.engine.pace(Kind::Read).zip(entered) {
@@ -150,7 +161,7 @@ impl Core {
         for Fetch { target, work, .. } in rescued {
             // Whoever rescues them must not wait.
             if let Err(Task::Serve(work)) = self.submit(&self.targets[target], Task::Serve(work)) {
-                self.fetches.hand(target, work);
+                self.hand_to_worker(&self.targets[target], work);
             }
         }
     }
@@ -159,26 +170,41 @@ impl Core {
     pub fn hand_to_worker(&self, target: &Target, work: Box<Work>) {
         self.fetches.hand(target.index, work);
         self.has_arrived();
+        if self.is_stopping.load(Ordering::SeqCst) {
+            self.leave_handed();
+        }
     }
 
-    /// Sleeps for at most `timeout`, or until something comes.
-    pub fn sleep_for(&self, now: Nanos, timeout: Nanos) {
-        // None if there is nothing under way, or something to be answered.
+    /// Leaves to the engines what was handed to workers that have ended.
+    pub fn leave_handed(&self) {
+        while let Some((target, work)) = self.fetches.next_handed() {
+            self.leave(&self.targets[target], Task::Serve(work), &mut Vec::new());
+        }
+    }
+
+    /// Sleeps for at most `timeout`, or until something comes; true if it is for any worker.
+    pub fn sleep_for(&self, now: Nanos, timeout: Nanos) -> bool {
+        // None if there is nothing under way.
         let waited = OWN.with_borrow(|own| {
             let own = own.as_ref().filter(|own| own.free.len() < FETCHES_MAX)?;
-            Some(own.ready.is_empty() && own.ring.wait(timeout))
+            // What has come is answered first, and what the kernel has not taken it is asked for again.
+            Some(own.ready.is_empty() && !own.ring.has_untaken() && own.ring.wait(timeout))
         });
         match waited {
             None => self.take_events(now, Some(timeout)),
-            Some(true) => self.take_events(now, Some(Nanos::ZERO)),
+            Some(true) => {
+                self.take_events(now, Some(Nanos::ZERO));
+                true
+            }
             Some(false) => false,
-        };
+        }
     }
 }
 
 impl Own {
     /// Asks the kernel for what was gathered, and looks what has come. Fails if the kernel takes nothing from this process.
     fn advance(&mut self, core: &Core) -> io::Result<()> {
+        let begun = clock::now();
         let submitted = if self.ring.has_untaken() { self.ring.submit() } else { Ok(()) };
         match submitted.map_err(|error| (Errno::from_io_error(&error), error)) {
             Ok(()) | Err((Some(Errno::INTR), _)) => {}
@@ -188,14 +214,14 @@ impl Own {
         }
         self.ring.take(|place| self.ready.push_back(place as usize));
         if !self.fresh.is_empty() {
-            let now = clock::now();
+            let is_at_once = clock::now().since(begun).0 < AT_ONCE_MAX.0 * self.fresh.len() as u64;
+            let ready = &self.ready;
             let mut table = core.fetches.table(self.number);
-            for place in self.fresh.drain(..).filter(|place| !self.ready.contains(place)) {
-                // What has come already was in memory.
+            for place in self.fresh.drain(..).filter(|place| !is_at_once || !ready.contains(place)) {
                 if let Some(fetch) = &mut table[place] {
                     let id = fetch.work.id;
-                    core.enter(&core.targets[fetch.target], now, &mut fetch.work.pending, id);
-                    fetch.entered = Some(now);
+                    core.enter(&core.targets[fetch.target], begun, &mut fetch.work.pending, id);
+                    fetch.entered = Some(begun);
                 }
             }
         }
@@ -204,4 +230,4 @@ impl Own {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

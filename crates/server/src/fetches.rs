@@ -30,8 +30,8 @@ pub struct Fetches {
     /// Reads whose turn has come, for any worker, with the places of their targets.
     handed: Mutex<VecDeque<(usize, Box<Work>)>>,
     handed_count: AtomicUsize,
-    /// Whether any worker has a ring.
-    is_on: AtomicBool,
+    /// Workers that have a ring.
+    rings: AtomicUsize,
     is_refused: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl Fetches {
             tables: (0..workers).map(table).collect(),
             handed: Mutex::default(),
             handed_count: AtomicUsize::new(0),
-            is_on: AtomicBool::new(false),
+            rings: AtomicUsize::new(0),
             is_refused: AtomicBool::new(false),
         }
     }
@@ -59,19 +59,23 @@ impl Fetches {
 
     /// Whether any worker has a ring.
     pub fn are_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+        self.rings.load(Ordering::Relaxed) > 0
     }
 
     /// A worker has a ring.
     pub fn begun(&self) {
-        self.is_on.store(true, Ordering::Relaxed);
+        self.rings.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A worker has none, or can use it no more.
+    /// A worker has its ring no more.
+    pub fn ended(&self) {
+        self.rings.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A worker gets no ring, or can use it no more.
     pub fn refused(&self, error: &io::Error) {
-        self.is_on.store(false, Ordering::Relaxed);
         if !self.is_refused.swap(true, Ordering::Relaxed) {
-            tracing::info!(%error, "the kernel has no io_uring for this server: reads that wait for a device take a thread each");
+            tracing::info!(%error, "the kernel has no io_uring for a worker: reads that wait for a device take a thread each");
         }
     }
 

@@ -370,6 +370,7 @@ impl Server {
             outside.allow([]);
         }
         self.core.hold_no_more();
+        self.core.leave_handed();
         self.core.targets.iter().for_each(|target| target.engine.stop());
         while self.core.serving.has_substitutes() {
             std::thread::park_timeout(std::time::Duration::from_millis(1));

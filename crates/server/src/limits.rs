@@ -13,8 +13,9 @@ const DESCRIPTORS_WANTED: u64 = 16_384;
 const OWN_DESCRIPTORS: u64 = 96;
 /// Descriptors of each target, apart from its objects.
 const TARGET_DESCRIPTORS: u64 = 3;
-/// Descriptors that a worker has open at one moment, of what it serves: an object's second one, its sums, a directory.
-const WORKER_DESCRIPTORS: u64 = 3;
+/// Descriptors that a worker has open at one moment: its ring and what it sleeps at; and of what it serves an object's second one, its
+/// sums, a directory.
+const WORKER_DESCRIPTORS: u64 = 5;
 /// Fewer open objects are of no use to the threads of one server.
 const OPEN_OBJECTS_MIN: u64 = 16;
 /// A connection that is being set up has its socket and the descriptor of its memory.

@@ -53,15 +53,19 @@ impl Core {
         let kind = Kind::of(op);
         let mut work = work;
         if kind == Kind::Read && target.engine.may_tell() {
-            if self.expects_fetch(target, &work) {
+            let is_asked_first = self.expects_fetch(target, &work);
+            if is_asked_first {
                 let Err(unfetched) = self.fetch(target, work) else { return };
                 work = unfetched;
             }
             match self.read_cached(&work, scratch) {
                 Tried::Done(reply, payload) => return self.complete(target, work, reply, payload, clock::now()),
                 Tried::WouldWait => {
-                    let Err(unfetched) = self.fetch(target, work) else { return };
-                    return self.wait_or_leave(target, unfetched, scratch);
+                    if !is_asked_first {
+                        let Err(unfetched) = self.fetch(target, work) else { return };
+                        work = unfetched;
+                    }
+                    return self.wait_or_leave(target, work, scratch);
                 }
                 Tried::Unknown => target.engine.cannot_tell(),
             }
@@ -112,7 +116,7 @@ impl Core {
     /// Serves a request that waits for the device if the device is fast and no other worker waits for one; else leaves it to
     /// the target's engine. Handing it to another thread and back takes as long as a flash drive or a file system on a network.
     fn wait_or_leave(&self, target: &Target, mut work: Box<Work>, scratch: &mut Vec<u8>) {
-        // Nor does one that is to hear what has come from devices.
+        // A worker that has reads under way is to hear when they have come.
         let is_soon = self.workers > 1 && !fetch::are_under_way() && target.engine.is_soon(Kind::of(work.pending.op));
         if is_soon && !self.is_worker_waiting.swap(true, Ordering::AcqRel) {
             let (id, now) = (work.id, clock::now());
@@ -196,9 +200,13 @@ impl Core {
     }
 
     /// Whether a worker does not have to wait for this read, and a thread would.
-    fn is_for_worker(&self, target: &Target, work: &Work) -> bool {
-        let Pending { op, header, .. } = &work.pending;
-        *op == Op::Read && u64::from(header.len) <= PAGES_LEN_MAX && self.fetches.are_on() && target.engine.may_tell()
+    pub fn is_for_worker(&self, target: &Target, work: &Work) -> bool {
+        let Pending { op, header, connection, .. } = &work.pending;
+        let is_short = *op == Op::Read && u64::from(header.len) <= PAGES_LEN_MAX;
+        is_short
+            && self.fetches.are_on()
+            && target.engine.may_tell()
+            && execute::host_pages(self, connection, header).is_some()
     }
 
     /// Keeps what a stream is in the middle of. If the connection was closed meanwhile it is given up, since nobody would go on

@@ -29,26 +29,36 @@ pub fn run(core: &Core, number: usize) {
     let mut scratch = Vec::new();
     let mut idle_rounds = 0;
     let mut idle_since = Nanos::ZERO;
+    let mut is_called = false;
     while !core.is_stopping.load(Ordering::Relaxed) {
         let now = clock::now();
-        // One that has answered what it has under way is to have no more of that: another one looks after the connections.
-        let is_to_spare = fetch::are_under_way() && core.has_worker_to_spare(now);
+        // A worker that another one can do without only finishes the reads that it has under way, unless it was woken for more.
+        let is_to_spare = !is_called && fetch::are_under_way() && core.has_worker_to_spare(now);
+        is_called = false;
         let (taken_in, now) = if is_to_spare { (false, now) } else { core.take_in(now) };
         let arrivals = core.arrivals.load(Ordering::Acquire);
         let (mut served, mut until) = (false, Nanos::MAX);
-        let mut is_serving = !is_to_spare;
-        while is_serving {
-            let (is_one_served, then) = serve_one_each(core, number, now, &mut scratch);
-            (served, until) = (served | is_one_served, then);
-            is_serving = is_one_served && fetch::are_gathering();
+        if !is_to_spare {
+            (served, until) = serve_one_each(core, number, now, &mut scratch);
+            while served && fetch::are_gathering() {
+                let is_more_served;
+                (is_more_served, until) = serve_one_each(core, number, clock::now(), &mut scratch);
+                if !is_more_served {
+                    break;
+                }
+            }
         }
         served |= core.advance_fetches(&mut scratch);
         core.phases.look(&core.bell);
-        if core.has_worker_to_spare(now) && sleep(core, now, until, arrivals) {
-            idle_rounds = 0;
-            continue;
+        if core.has_worker_to_spare(now) {
+            let slept = sleep(core, now, until, arrivals, !is_to_spare);
+            if slept != Slept::Not {
+                is_called = slept == Slept::Called;
+                idle_rounds = 0;
+                continue;
+            }
         }
-        if taken_in || served {
+        if taken_in || served || is_to_spare {
             idle_rounds = 0;
             continue;
         }
@@ -60,8 +70,12 @@ pub fn run(core: &Core, number: usize) {
             std::hint::spin_loop();
         } else if now.since(idle_since) < YIELD_FOR || is_close(until, now) {
             rustix::thread::sched_yield();
-        } else if sleep(core, now, until, arrivals) {
-            idle_rounds = 0;
+        } else {
+            let slept = sleep(core, now, until, arrivals, true);
+            if slept != Slept::Not {
+                is_called = slept == Slept::Called;
+                idle_rounds = 0;
+            }
         }
     }
     core.end_fetches();
@@ -132,12 +146,23 @@ fn is_close(until: Nanos, now: Nanos) -> bool {
     until.since(now) < WAKE_UP && until != Nanos::MAX
 }
 
-/// Sleeps until a bell wakes it or `until` is near; false if there was no time to. `arrivals` is what the count was
-/// before `until` was found out.
-fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64) -> bool {
+/// What came of a worker's wish to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slept {
+    /// There was no time to.
+    Not,
+    /// Until it was time, or reads of its own came.
+    Well,
+    /// Until something came that is for any worker.
+    Called,
+}
+
+/// Sleeps until a bell wakes it or `until` is near. `arrivals` is what the count was before `until` was found out; whoever
+/// has not looked whose turn it is since then (`has_looked`) must not be the last to sleep.
+fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64, has_looked: bool) -> Slept {
     let awake = core.awake.load(Ordering::Acquire);
-    if awake <= 1 && !core.leave_all() {
-        return false;
+    if awake <= 1 && !(has_looked && core.leave_all()) {
+        return Slept::Not;
     }
     // In this order: a worker that turns away from the connections either finds this one asleep and rings, or
     // makes the exchange fail, and who is the last has to be found out anew.
@@ -145,13 +170,40 @@ fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64) -> bool {
     let slept = core.awake.compare_exchange(awake, awake - 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     // An answer on a stream may bring the next request at once, and the worker that queued it may be asleep by now.
     let is_outdated = awake <= 1 && core.arrivals.load(Ordering::Acquire) != arrivals;
+    let mut came_of_it = Slept::Not;
     if slept && is_outdated {
         core.awake.fetch_add(1, Ordering::AcqRel);
     } else if slept {
         let near = Nanos(until.0.saturating_sub(WAKE_UP.0 / 2)).since(now);
-        core.sleep_for(now, near.min(SLEEP_MAX));
+        let is_called = core.sleep_for(now, near.min(SLEEP_MAX));
+        came_of_it = if is_called { Slept::Called } else { Slept::Well };
         core.awake.fetch_add(1, Ordering::AcqRel);
     }
     core.asleep.fetch_sub(1, Ordering::AcqRel);
-    slept && !is_outdated
+    came_of_it
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fetch::tests::Fixture;
+
+    #[test]
+    fn who_has_not_looked_is_not_the_last_to_sleep() {
+        let fixture = Fixture::new();
+        let core = &fixture.core;
+        let (now, arrivals) = (clock::now(), core.arrivals.load(Ordering::Acquire));
+        core.awake.store(1, Ordering::SeqCst);
+        assert_eq!(sleep(core, now, Nanos::MAX, arrivals, false), Slept::Not);
+        // Nor does who looked before something came.
+        core.has_arrived();
+        assert_eq!(sleep(core, now, Nanos::MAX, arrivals, true), Slept::Not);
+        assert_eq!(core.awake.load(Ordering::SeqCst), 1);
+        assert_eq!(core.asleep.load(Ordering::SeqCst), 0);
+        // One of two may go, until somebody rings.
+        core.awake.store(2, Ordering::SeqCst);
+        core.ring();
+        assert_eq!(sleep(core, now, Nanos::MAX, arrivals, false), Slept::Called);
+        assert_eq!(core.awake.load(Ordering::SeqCst), 2);
+    }
 }

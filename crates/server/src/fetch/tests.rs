@@ -16,6 +16,7 @@ use isonomia_testbed::skip;
 use isonomia_units::{Bytes, Ino, JobInfo, ServerId, TargetId};
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
+use rustix::io::ReadWriteFlags;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -84,16 +85,19 @@ fn a_ring_takes_no_more_than_it_was_made_for_and_ends_whatever_is_under_way() {
 }
 
 /// A server's core without threads, whose one worker is the test.
-struct Fixture {
-    core: Arc<Core>,
+pub struct Fixture {
+    pub core: Arc<Core>,
     connection: Arc<Connection>,
     file: Capability,
     _dir: tempfile::TempDir,
 }
 
 impl Fixture {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+    pub fn new() -> Self {
+        Self::on(tempfile::tempdir().unwrap())
+    }
+
+    fn on(dir: tempfile::TempDir) -> Self {
         let targets = vec![TargetDir { id: TargetId(0), dir: dir.path().join("target") }];
         let store = Store::open(&StoreConfig::new(dir.path().join("metadata"), ServerId(0), targets)).unwrap();
         let how = OpenHow { access: 3, create: true, mode: 0o600, ..OpenHow::default() };
@@ -181,6 +185,59 @@ fn what_a_worker_has_under_way_is_answered_once_whether_it_is_kept_waiting_or_no
     core.end_fetches();
     until("a thread serves it", || fixture.in_service() == 0);
     core.targets[1].engine.stop();
+}
+
+#[test]
+fn where_the_host_does_not_tell_what_is_in_memory_the_kernel_is_not_asked_again() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return skip("no /dev/shm") };
+    let file = std::fs::File::create_new(dir.path().join("probe")).unwrap();
+    rustix::io::pwrite(&file, b"x", 0).unwrap();
+    let read = rustix::io::preadv2(&file, &mut [std::io::IoSliceMut::new(&mut [0])], 0, ReadWriteFlags::NOWAIT);
+    if !matches!(read, Err(Errno::OPNOTSUPP | Errno::BADF)) {
+        return skip("the host tells of a file system in memory, too");
+    }
+    let fixture = Fixture::on(dir);
+    let (core, target) = (&fixture.core, &fixture.core.targets[1]);
+    core.begin_fetches(0);
+    if !core.fetches.are_on() {
+        return skip("no io_uring");
+    }
+    assert!(target.engine.may_tell() && core.fetch(target, fixture.read()).is_ok());
+    until("it comes", || core.advance_fetches(&mut Vec::new()));
+    assert!(!target.engine.may_tell());
+    until("a thread serves it", || fixture.in_service() == 0);
+    target.engine.stop();
+}
+
+#[test]
+fn a_thread_hands_over_what_a_ring_can_take_only() {
+    let fixture = Fixture::new();
+    let (core, target) = (&fixture.core, &fixture.core.targets[1]);
+    let mut work = fixture.read();
+    assert!(!core.is_for_worker(target, &work), "no worker has a ring");
+    core.begin_fetches(0);
+    if !core.fetches.are_on() {
+        return skip("no io_uring");
+    }
+    assert!(core.is_for_worker(target, &work));
+    work.pending.header.offset = 4096;
+    assert!(!core.is_for_worker(target, &work), "there is nothing to wait for");
+    core.end_fetches();
+    work.pending.header.offset = 0;
+    assert!(!core.is_for_worker(target, &work));
+}
+
+#[test]
+fn what_is_handed_to_workers_that_have_ended_is_served() {
+    let fixture = Fixture::new();
+    let (core, target) = (&fixture.core, &fixture.core.targets[1]);
+    core.fetches.hand(target.index, fixture.read());
+    core.leave_handed();
+    core.is_stopping.store(true, Ordering::SeqCst);
+    core.hand_to_worker(target, fixture.read());
+    assert!(core.fetches.next_handed().is_none());
+    until("threads serve them", || fixture.in_service() == 0);
+    target.engine.stop();
 }
 
 #[test]

@@ -252,6 +252,7 @@ pub fn run(options: &StorageOptions) -> Result<()> {
         names.join(", ")
     );
     if let Some(rows) = &configuration.rows {
+        ensure!(configuration.wants(throughput::NAME), "--rows is of throughput, which --only leaves out");
         let is_any = configuration.devices.iter().any(|&device| throughput::has_row(&configuration, device, rows));
         ensure!(is_any, "no row of throughput on these devices has {rows:?} in its name");
     }

@@ -28,9 +28,13 @@ use std::sync::atomic::Ordering;
 
 /// Requests that the kernel is asked for in one call: more of them would keep the first ones waiting.
 const ASKED_MAX: usize = 8;
-/// A request that the kernel has done so soon after it was asked was in memory. In longer a device may have done it, which is
-/// charged for.
-const AT_ONCE_MAX: Nanos = Nanos::from_micros(10);
+/// What the kernel has done when it was asked for so little time, for each request, was in memory: this is less than it takes to ask a device. In
+/// longer a device may have done it, which is charged for.
+const AT_ONCE_MAX: Nanos = Nanos::from_micros(2);
+/// As much at least: the clock is looked at, and a call made.
+const AT_ONCE_LEAST: Nanos = Nanos::from_micros(10);
+/// What the kernel has not taken, for want of memory, it is asked for again after this time.
+const ASK_AGAIN: Nanos = Nanos::from_millis(1);
 /// Reads that are answered before the worker looks at the connections again: those who have theirs are to have their next
 /// ones on the way to the device soon.
 const ANSWERED_MAX: usize = 4;
@@ -56,9 +60,9 @@ pub fn are_under_way() -> bool {
     OWN.with_borrow(|own| own.as_ref().is_some_and(|own| own.free.len() < FETCHES_MAX))
 }
 
-/// Whether this thread has something to ask the kernel for, and may add to it.
-pub fn are_gathering() -> bool {
-    OWN.with_borrow(|own| own.as_ref().is_some_and(|own| (1..ASKED_MAX).contains(&own.fresh.len())))
+/// How much this thread has gathered to ask the kernel for; `None` if it may not add to it.
+pub fn gathered() -> Option<usize> {
+    OWN.with_borrow(|own| own.as_ref().map(|own| own.fresh.len()).filter(|count| *count < ASKED_MAX))
 }
 
 impl Core {
@@ -112,9 +116,14 @@ impl Core {
         // The kernel may have to wait for a device before it takes a request.
         self.serving.begin(number, clock::now());
         let mut answered = 0;
-        if let Err(error) = OWN.with_borrow_mut(|own| own.as_mut().map_or(Ok(()), |own| own.advance(self))) {
-            self.fetches.refused(&error);
-            self.end_fetches();
+        match OWN.with_borrow_mut(|own| own.as_mut().map_or(Ok(true), |own| own.advance(self))) {
+            Ok(true) => {}
+            // It is asked again, and nobody waits for that.
+            Ok(false) => self.rescue_from(number),
+            Err(error) => {
+                self.fetches.refused(&error);
+                self.end_fetches();
+            }
         }
         while answered < ANSWERED_MAX {
             let Some(place) = OWN.with_borrow_mut(|own| own.as_mut()?.ready.pop_front()) else { break };
@@ -133,7 +142,8 @@ impl Core {
         let Fetch { target, work, entered } = fetch;
         let target = &self.targets[target];
         if work.pending.connection.is_closed() {
-            return target.give_up(&work.pending, work.id);
+            target.give_up(&work.pending, work.id);
+            return self.tell_of_places(target);
         }
         let (reply, payload) = match self.read_cached(&work, scratch) {
             Tried::Done(reply, payload) => (reply, payload),
@@ -149,6 +159,14 @@ impl Core {
             pace.note(now.since(since), u64::from(work.pending.header.len));
         }
         self.complete(target, work, reply, payload, now);
+        self.tell_of_places(target);
+    }
+
+    /// Whoever looked before found no place in the depth, and this worker may sleep without looking.
+    fn tell_of_places(&self, target: &Target) {
+        if !target.is_empty() {
+            self.has_arrived();
+        }
     }
 
     /// Gives what workers that are kept waiting have under way to the engines.
@@ -187,34 +205,33 @@ impl Core {
         // None if there is nothing under way.
         let waited = OWN.with_borrow(|own| {
             let own = own.as_ref().filter(|own| own.free.len() < FETCHES_MAX)?;
-            // What has come is answered first, and what the kernel has not taken it is asked for again.
-            Some(own.ready.is_empty() && !own.ring.has_untaken() && own.ring.wait(timeout))
+            // What has come is answered first.
+            let timeout = if own.ring.has_untaken() { timeout.min(ASK_AGAIN) } else { timeout };
+            Some(own.ready.is_empty() && own.ring.wait(timeout))
         });
         match waited {
             None => self.take_events(now, Some(timeout)),
-            Some(true) => {
-                self.take_events(now, Some(Nanos::ZERO));
-                true
-            }
+            Some(true) => self.take_events(now, Some(Nanos::ZERO)),
             Some(false) => false,
         }
     }
 }
 
 impl Own {
-    /// Asks the kernel for what was gathered, and looks what has come. Fails if the kernel takes nothing from this process.
-    fn advance(&mut self, core: &Core) -> io::Result<()> {
+    /// Asks the kernel for what was gathered, and looks what has come; false if the kernel takes nothing for now. Fails if it takes
+    /// nothing from this process.
+    fn advance(&mut self, core: &Core) -> io::Result<bool> {
         let begun = clock::now();
         let submitted = if self.ring.has_untaken() { self.ring.submit() } else { Ok(()) };
-        match submitted.map_err(|error| (Errno::from_io_error(&error), error)) {
-            Ok(()) | Err((Some(Errno::INTR), _)) => {}
-            // It is asked again, and nobody waits for that.
-            Err((Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM), _)) => core.rescue_from(self.number),
+        let is_taken = match submitted.map_err(|error| (Errno::from_io_error(&error), error)) {
+            Ok(()) | Err((Some(Errno::INTR), _)) => true,
+            Err((Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM), _)) => false,
             Err((_, error)) => return Err(error),
-        }
+        };
         self.ring.take(|place| self.ready.push_back(place as usize));
         if !self.fresh.is_empty() {
-            let is_at_once = clock::now().since(begun).0 < AT_ONCE_MAX.0 * self.fresh.len() as u64;
+            let at_once_max = AT_ONCE_LEAST.max(Nanos(AT_ONCE_MAX.0 * self.fresh.len() as u64));
+            let is_at_once = clock::now().since(begun) < at_once_max;
             let ready = &self.ready;
             let mut table = core.fetches.table(self.number);
             for place in self.fresh.drain(..).filter(|place| !is_at_once || !ready.contains(place)) {
@@ -225,7 +242,7 @@ impl Own {
                 }
             }
         }
-        Ok(())
+        Ok(is_taken)
     }
 }
 

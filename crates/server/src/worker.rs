@@ -40,18 +40,15 @@ pub fn run(core: &Core, number: usize) {
         let (mut served, mut until) = (false, Nanos::MAX);
         if !is_to_spare {
             (served, until) = serve_one_each(core, number, now, &mut scratch);
-            while served && fetch::are_gathering() {
-                let is_more_served;
-                (is_more_served, until) = serve_one_each(core, number, clock::now(), &mut scratch);
-                if !is_more_served {
-                    break;
-                }
+            let mut gathered = 0;
+            while fetch::gathered().is_some_and(|count| count > std::mem::replace(&mut gathered, count)) {
+                (_, until) = serve_one_each(core, number, clock::now(), &mut scratch);
             }
         }
         served |= core.advance_fetches(&mut scratch);
         core.phases.look(&core.bell);
         if core.has_worker_to_spare(now) {
-            let slept = sleep(core, now, until, arrivals, !is_to_spare);
+            let slept = sleep(core, now, until, arrivals, !is_to_spare && !served);
             if slept != Slept::Not {
                 is_called = slept == Slept::Called;
                 idle_rounds = 0;
@@ -158,10 +155,10 @@ enum Slept {
 }
 
 /// Sleeps until a bell wakes it or `until` is near. `arrivals` is what the count was before `until` was found out; whoever
-/// has not looked whose turn it is since then (`has_looked`) must not be the last to sleep.
-fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64, has_looked: bool) -> Slept {
+/// has not looked whose turn it is since then, or found something (`found_nothing`), must not be the last to sleep.
+fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64, found_nothing: bool) -> Slept {
     let awake = core.awake.load(Ordering::Acquire);
-    if awake <= 1 && !(has_looked && core.leave_all()) {
+    if awake <= 1 && !(found_nothing && core.leave_all()) {
         return Slept::Not;
     }
     // In this order: a worker that turns away from the connections either finds this one asleep and rings, or
@@ -189,7 +186,7 @@ mod tests {
     use crate::fetch::tests::Fixture;
 
     #[test]
-    fn who_has_not_looked_is_not_the_last_to_sleep() {
+    fn who_has_not_found_that_there_is_nothing_is_not_the_last_to_sleep() {
         let fixture = Fixture::new();
         let core = &fixture.core;
         let (now, arrivals) = (clock::now(), core.arrivals.load(Ordering::Acquire));

@@ -112,7 +112,7 @@ pub struct Chunk {
     pub bytes: Bytes,
     /// The pages are to be dropped afterwards.
     pub is_large: bool,
-    /// What the device is likely to take; nothing where there is never anything to write.
+    /// What the device is likely to take.
     pub predicted: Nanos,
     /// What bringing them into memory did cost and was not charged.
     pub unpaid: Nanos,
@@ -314,13 +314,16 @@ impl State {
                 continue;
             }
             writer.chunks += 1;
+            let predicted = predict(&costs, ranges.len() as u64, bytes);
+            // A chunk that is long because it is likely to find nothing is charged ahead as a short one: what is given back later keeps back
+            // others who come meanwhile.
+            let predicted = if is_vain { predicted.min(manner.time_max) } else { predicted };
             return Some(Chunk {
                 of,
                 job,
                 bytes: Bytes(bytes),
                 is_large: pages.total_bytes > large_bytes,
-                // What is charged ahead and given back later keeps back others who come meanwhile.
-                predicted: if is_vain { Nanos::ZERO } else { predict(&costs, ranges.len() as u64, bytes) },
+                predicted,
                 ranges,
                 unpaid: Nanos(unpaid_ns),
                 is_counted: manner.is_counted,

@@ -12,19 +12,16 @@
 //! is of that server alone; those of several are [one](read_all). Requests that had not ended by its end, or a change of policy, are left out.
 
 mod merge;
+mod reading;
 
 pub use merge::read_all;
+pub use reading::read;
 
-use crate::replay::each_entry;
-use crate::source::SourceError;
-use isonomia_policy::trace::{Call, Decision, Entry, fair_ends};
 use isonomia_policy::{Arbiter, Draw, Method, Nature, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use std::ops::ControlFlow;
-use std::path::Path;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Slices of the time that a plot has.
 pub const SLICES: u64 = 100;
@@ -138,146 +135,6 @@ pub struct Prediction {
     pub slice_ns: u64,
     /// By name.
     pub jobs: Vec<Compared>,
-}
-
-/// Where the time of one target's device goes: an equal part of it to each request in service.
-#[derive(Clone, Copy, Debug, Default)]
-struct Work {
-    in_service: u32,
-    at: Nanos,
-    /// What each request that was in service all the time has had.
-    each: f64,
-}
-
-impl Work {
-    fn advance(&mut self, now: Nanos) -> f64 {
-        if self.in_service > 0 {
-            self.each += now.since(self.at).0 as f64 / f64::from(self.in_service);
-        }
-        self.at = self.at.max(now);
-        self.each
-    }
-}
-
-/// Reads the record at `path`. A last line without an end is left out.
-///
-/// # Errors
-/// The file cannot be read, or holds something else than a record; the error names the line.
-pub fn read(path: &Path) -> Result<Record, SourceError> {
-    let record = read_one(path)?;
-    if record.requests.is_empty() && record.left_out == 0 {
-        return Err(merge::failed(path, "no request came while it was recorded".to_owned()));
-    }
-    Ok(record)
-}
-
-/// The record at `path`, in which there may be no request.
-fn read_one(path: &Path) -> Result<Record, SourceError> {
-    let mut reading = Reading { record: Record { records: 1, ..Record::default() }, ..Reading::default() };
-    each_entry(path, |_, entry| {
-        Ok(if reading.take(entry) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
-    })?;
-    Ok(reading.finish())
-}
-
-#[derive(Default)]
-struct Reading {
-    record: Record,
-    /// By the record's number of an arbiter.
-    targets: HashMap<u32, usize>,
-    work: Vec<Work>,
-    /// By target: its device's time is measured.
-    is_measured: Vec<bool>,
-    /// By target and name: the place in the record of what is queued or in service, and what its target's work was when its turn came.
-    open: HashMap<(usize, u64), (usize, Option<f64>)>,
-}
-
-impl Reading {
-    /// Takes one call; false at the end of what can be used.
-    fn take(&mut self, entry: Entry) -> bool {
-        if let Call::Clock { now, wall_ns } = entry.call {
-            self.record.clock = Some((Nanos(now), wall_ns));
-            return true;
-        }
-        if let Call::Build { policy, lottery, seed, active_window, hold_max, lag_free, lag_max, parallel, bandwidth } =
-            entry.call
-        {
-            // Targets begin to be recorded one after the other, while requests come to the first.
-            let is_another = self.record.targets.first().is_some_and(|first| first.policy != policy);
-            if is_another && !self.record.requests.is_empty() {
-                return false;
-            }
-            let times = Tuning {
-                active_window: Nanos(active_window),
-                hold_max: Nanos(hold_max),
-                lag_free: Nanos(lag_free),
-                lag_max: Nanos(lag_max),
-                parallel,
-                bandwidth,
-            };
-            self.targets.insert(entry.arbiter, self.record.targets.len());
-            let draw = if lottery { Draw::Lottery } else { Draw::VirtualTime };
-            self.record.targets.push(Made { policy, draw, seed, tuning: times });
-            self.work.push(Work::default());
-            self.is_measured.push(false);
-            return true;
-        }
-        let Some(&target) = self.targets.get(&entry.arbiter) else { return true };
-        let record = &mut self.record;
-        match entry.call {
-            Call::SetJob { now, job, info } => record.told.push((Nanos(now), target, Told::Job(job, info))),
-            Call::Expect { now, job, service } => {
-                record.told.push((Nanos(now), target, Told::Expect(job, Nanos(service))));
-            }
-            Call::SetRank { now, job, rank } => record.told.push((Nanos(now), target, Told::Rank(job, rank))),
-            Call::SetFairEnds { now, ends } => record.told.push((Nanos(now), target, Told::FairEnds(fair_ends(&ends)))),
-            Call::Apportion { now, parts } => {
-                let parts = parts.into_iter().map(|(job, part)| (job, f64::from_bits(part))).collect();
-                record.told.push((Nanos(now), target, Told::Apportion(parts)));
-            }
-            Call::SetRateParts { now, parts } => record.told.push((Nanos(now), target, Told::Parts(parts))),
-            Call::Enqueue { now, request, job, cost, bytes, nature, gave: true } => {
-                let (arrived, cost, bytes) = (Nanos(now), Nanos(cost), Bytes(bytes));
-                self.open.insert((target, request), (record.requests.len(), None));
-                let (took, ended) = (Nanos::ZERO, None);
-                record.requests.push(Asked { target, job, arrived, cost, bytes, nature, took, ended });
-            }
-            Call::Next { now, gave: Decision::Dispatch(request) } => {
-                let each = self.work[target].advance(Nanos(now));
-                self.work[target].in_service += 1;
-                if let Some((_, begun)) = self.open.get_mut(&(target, request)) {
-                    *begun = Some(each);
-                }
-            }
-            Call::Complete { now, request, .. } => {
-                if let Some((at, Some(begun))) = self.open.remove(&(target, request)) {
-                    let each = self.work[target].advance(Nanos(now));
-                    self.work[target].in_service -= 1;
-                    let took = Nanos((each - begun).round() as u64);
-                    record.requests[at].took = took.max(Nanos(1));
-                    record.requests[at].ended = Some(Nanos(now));
-                }
-            }
-            Call::Drain { .. } => return false,
-            Call::SetPlaces { .. } | Call::DeviceServed { .. } => self.is_measured[target] = true,
-            Call::Cancel { request, gave: true, .. } => _ = self.open.remove(&(target, request)),
-            _ => {}
-        }
-        true
-    }
-
-    fn finish(mut self) -> Record {
-        let record = &mut self.record;
-        for asked in record.requests.iter_mut().filter(|asked| !self.is_measured[asked.target]) {
-            let serves_one = record.targets[asked.target].tuning.parallel == 1;
-            asked.took = if serves_one { asked.cost } else { asked.took.min(asked.cost) }.max(Nanos(1));
-        }
-        let asked = record.requests.len();
-        record.requests.retain(|asked| asked.ended.is_some());
-        record.left_out = (asked - record.requests.len()) as u64;
-        record.settle();
-        self.record
-    }
 }
 
 fn is_exclusive(policy: &PolicySpec) -> bool {

@@ -139,6 +139,33 @@ fn requests_may_come_to_the_first_target_before_the_second_is_recorded() {
     }
 }
 
+/// As where an operator sets the policy of a server that records from its start.
+#[test]
+fn a_policy_that_was_changed_before_anything_came_does_not_count() {
+    let entries = recorded("job-fair");
+    let other = recorded("fifo");
+    let built = |entry: &&Entry| matches!(entry.call, Call::Build { .. });
+    let first = other.iter().filter(built);
+    let second: Vec<Entry> =
+        entries.iter().filter(built).cloned().map(|entry| Entry { arbiter: entry.arbiter + 2, ..entry }).collect();
+    let drained = other
+        .iter()
+        .filter(built)
+        .map(|entry| Entry { arbiter: entry.arbiter, call: Call::Drain { gave: Vec::new() } });
+    let drained: Vec<_> = drained.collect();
+    let changed = second.iter().zip(&drained).flat_map(|(built, drained)| [built, drained]);
+    let rest: Vec<Entry> = entries
+        .iter()
+        .filter(|entry| !built(entry))
+        .cloned()
+        .map(|entry| Entry { arbiter: entry.arbiter + 2, ..entry })
+        .collect();
+    let changed = first.chain(changed).chain(&rest);
+    let found = predict::read(written(changed).path()).unwrap().predict(None);
+    let requests = found.jobs.iter().map(|job| job.requests).sum::<u64>();
+    assert_eq!((found.targets, requests, found.recorded_policy.as_str()), (2, 960, "job-fair"));
+}
+
 #[test]
 fn another_policy_is_predicted_as_if_it_had_been_followed() {
     for (from, to) in [("fifo", "job-fair"), ("job-fair", "fifo"), ("job-fair", "coflow")] {

@@ -68,7 +68,7 @@ impl ObjectStore {
             let first = at.offset / BLOCK_BYTES as u64;
             let count = blocks_in(at.offset + len) - first;
             // Some file systems have a read wait for whoever writes to the file.
-            if blocks.sums.try_lock().is_none() {
+            if blocks.sums.is_being_written() {
                 return None;
             }
             if !blocks.sums.copy(first, &mut [0; BLOCKS][..count as usize]) {

@@ -163,7 +163,7 @@ fn what_a_worker_has_under_way_is_answered_once_whether_it_is_kept_waiting_or_no
         return skip("no io_uring");
     }
     // Asked for and answered by the worker.
-    assert!(core.fetch(target, fixture.read()).is_ok() && are_under_way() && are_gathering());
+    assert!(core.fetch(target, fixture.read()).is_ok() && are_under_way() && gathered() == Some(1));
     until("it comes", || core.advance_fetches(&mut Vec::new()));
     assert!(!are_under_way());
     assert_eq!(fixture.in_service(), 0);

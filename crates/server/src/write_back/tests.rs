@@ -247,7 +247,7 @@ fn where_there_is_never_anything_to_write_chunks_are_few() {
     // As long as it takes at the rate that is known.
     let took = Nanos(48 * SHORT.time_max.0);
     let (bytes, predicted) = cut(Some((took, took)));
-    assert!(bytes > 4 * MIB && predicted == Nanos::ZERO, "it is expected to find nothing either");
+    assert!(bytes > 4 * MIB && predicted == SHORT.time_max, "it is likely to find nothing either");
     write(&pages, Nanos(1), A, 6, 0, WINDOW_BYTES);
     let (bytes, predicted) = cut(None);
     assert!(bytes < 4 * MIB && predicted > Nanos::ZERO, "there was something");

@@ -4,7 +4,8 @@
 //! which they are laid beside each other: as exactly as the hosts agree on the time of day. The same job is what has the same user and name,
 //! within the same proof. So a program that writes to one server after the other is one stream of requests again.
 
-use super::{Asked, Record, Told, read, read_one};
+use super::reading::{read, read_one};
+use super::{Asked, Record, Told};
 use crate::source::SourceError;
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::{BTreeMap, HashMap};

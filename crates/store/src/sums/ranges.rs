@@ -56,6 +56,11 @@ impl Sums {
         self.writing(guarded)
     }
 
+    /// Whether somebody is writing to the object at the moment.
+    pub fn is_being_written(&self) -> bool {
+        !self.guarded().ranges.written.is_empty()
+    }
+
     /// As [`Self::lock`], unless somebody else has a right to change anything.
     pub fn try_lock(&self) -> Option<Writing<'_>> {
         let guarded = match self.guarded.try_lock() {

@@ -143,7 +143,7 @@ impl Core {
         let target = &self.targets[target];
         if work.pending.connection.is_closed() {
             target.give_up(&work.pending, work.id);
-            return self.tell_of_places(target);
+            return self.tell_of_arrivals(!target.is_empty());
         }
         let (reply, payload) = match self.read_cached(&work, scratch) {
             Tried::Done(reply, payload) => (reply, payload),
@@ -159,14 +159,8 @@ impl Core {
             pace.note(now.since(since), u64::from(work.pending.header.len));
         }
         self.complete(target, work, reply, payload, now);
-        self.tell_of_places(target);
-    }
-
-    /// Whoever looked before found no place in the depth, and this worker may sleep without looking.
-    fn tell_of_places(&self, target: &Target) {
-        if !target.is_empty() {
-            self.has_arrived();
-        }
+        // There is a place in the depth again, and this worker may sleep without looking.
+        self.tell_of_arrivals(!target.is_empty());
     }
 
     /// Gives what workers that are kept waiting have under way to the engines.

@@ -85,6 +85,8 @@ mod stream;
 mod substitutes;
 mod target;
 mod temporary;
+#[cfg(test)]
+mod testing;
 mod unsynced;
 mod usage;
 mod worker;

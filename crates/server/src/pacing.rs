@@ -16,7 +16,6 @@ use isonomia_proto::request::{Op, ReplyHeader, flag};
 use isonomia_store::StoreError;
 use isonomia_units::{Bytes, JobId, Nanos, TargetId};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 impl Core {
     /// Counts what a write that was served, and is answered with `reply`, has left for the device. `None` if it has not.
@@ -52,13 +51,11 @@ impl Core {
         self.tell_of_arrivals(is_queued);
     }
 
-    /// Sees to it that somebody asks whose turn it is, if the server itself has queued anything.
-    fn tell_of_arrivals(&self, is_queued: bool) {
+    /// Sees to it that somebody asks whose turn it is, if something is queued that whoever looked before did not find, or found no place
+    /// for.
+    pub fn tell_of_arrivals(&self, is_queued: bool) {
         if is_queued {
-            self.arrivals.fetch_add(1, Ordering::SeqCst);
-            if self.awake.load(Ordering::SeqCst) == 0 {
-                self.ring();
-            }
+            self.has_arrived();
         }
     }
 

@@ -165,15 +165,11 @@ impl Core {
 mod tests {
     use super::*;
     use crate::execute;
-    use crate::jobs::Jobs;
     use crate::limits::{Limits, LimitsConfig};
-    use crate::scrub::Scrub;
-    use crate::target::{Policy, Target};
+    use crate::testing;
     use crate::usage::Usage;
-    use isonomia_policy::{DepthSpec, Draw};
     use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, lock};
-    use isonomia_store::{Store, StoreConfig, TargetDir};
-    use isonomia_units::{JobInfo, ServerId, TargetId};
+    use isonomia_units::JobInfo;
     use std::sync::Arc;
     use zerocopy::FromBytes;
 
@@ -188,20 +184,8 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let targets = vec![TargetDir { id: TargetId(0), dir: dir.path().join("target") }];
-            let store = Store::open(&StoreConfig::new(dir.path().join("metadata"), ServerId(0), targets)).unwrap();
-            let policy = Policy {
-                spec: "job-fair".parse().unwrap(),
-                draw: Draw::default(),
-                seed: 0,
-                journal: None,
-                io_node: None,
-                fair_clock: false,
-            };
-            let target = |id| Target::new(id, String::new(), None, None, &policy, 1, (true, DepthSpec::Auto));
-            let targets = vec![target(None), target(Some(TargetId(0)))];
+            let core = testing::core(dir.path(), true);
             let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
-            let core = Core::new(store, targets, policy, 1, Jobs::new(8, 8), Scrub::default()).unwrap();
             core.holders.begin(clock::now());
             Self { core, usage: Arc::new(Usage::new(limits)), _dir: dir }
         }

@@ -3,17 +3,16 @@
 use super::ring::Ring;
 use super::*;
 use crate::connection::{Connection, Pending};
-use crate::jobs::Jobs;
 use crate::limits::{Limits, LimitsConfig};
-use crate::scrub::Scrub;
-use crate::target::{Action, Policy};
+use crate::target::Action;
+use crate::testing;
 use crate::usage::Usage;
-use isonomia_policy::{Access, DepthSpec, Draw, Nature};
+use isonomia_policy::{Access, Nature};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::request::{Op, RequestHeader};
-use isonomia_store::{Caller, HostPages, OpenHow, PAGES_LEN_MAX, Store, StoreConfig, TargetDir};
+use isonomia_store::{Caller, HostPages, OpenHow, PAGES_LEN_MAX};
 use isonomia_testbed::skip;
-use isonomia_units::{Bytes, Ino, JobInfo, ServerId, TargetId};
+use isonomia_units::{Bytes, Ino, JobInfo};
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use rustix::io::ReadWriteFlags;
@@ -98,24 +97,12 @@ impl Fixture {
     }
 
     fn on(dir: tempfile::TempDir) -> Self {
-        let targets = vec![TargetDir { id: TargetId(0), dir: dir.path().join("target") }];
-        let store = Store::open(&StoreConfig::new(dir.path().join("metadata"), ServerId(0), targets)).unwrap();
+        let core = testing::core(dir.path(), false);
+        let store = &core.store;
         let how = OpenHow { access: 3, create: true, mode: 0o600, ..OpenHow::default() };
         let opened = store.open_file(&Caller::ROOT, Ino::ROOT, b"file", &how, clock::wall()).unwrap();
         let file = opened.capability;
         store.write(Ino(file.ino), 0, &[5; 4096], clock::wall()).unwrap();
-        let policy = Policy {
-            spec: "job-fair".parse().unwrap(),
-            draw: Draw::default(),
-            seed: 0,
-            journal: None,
-            io_node: None,
-            fair_clock: false,
-        };
-        let target = |id| Target::new(id, String::new(), None, None, &policy, 1, (false, DepthSpec::Auto));
-        let mut targets = vec![target(None), target(Some(TargetId(0)))];
-        targets[1].index = 1;
-        let core = Core::new(store, targets, policy, 1, Jobs::new(8, 8), Scrub::default()).unwrap();
         let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
         let info = JobInfo::new("j", "u", "g");
         let job = core.jobs.join(info.clone()).unwrap().job;

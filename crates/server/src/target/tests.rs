@@ -6,8 +6,8 @@ use crate::jobs::Jobs;
 use crate::limits::{Limits, LimitsConfig};
 use crate::read_ahead;
 use crate::sessions::Sessions;
+use crate::testing::policy;
 use crate::usage::Usage;
-use isonomia_policy::Draw;
 use isonomia_policy::device::chunks::PIECE_BYTES_MIN;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 
@@ -41,14 +41,7 @@ fn pending(target: &Target, connection: &Arc<Connection>, op: Op, bytes: u64) ->
 
 #[test]
 fn a_reply_waits_until_the_emulated_device_is_done() {
-    let policy = Policy {
-        spec: "job-fair".parse().unwrap(),
-        draw: Draw::default(),
-        seed: 0,
-        journal: None,
-        io_node: None,
-        fair_clock: false,
-    };
+    let policy = policy("job-fair");
     let bandwidth = "100MiB/s".parse().ok();
     let target =
         Target::new(Some(TargetId(0)), String::new(), bandwidth, None, &policy, 2, (true, DepthSpec::default()));
@@ -74,14 +67,7 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
 /// Two jobs at a device of which nothing is known; what is read ahead of the one is its request, beside those of the other.
 #[test]
 fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
-    let policy = Policy {
-        spec: "job-fair".parse().unwrap(),
-        draw: Draw::default(),
-        seed: 0,
-        journal: None,
-        io_node: None,
-        fair_clock: false,
-    };
+    let policy = policy("job-fair");
     let target = Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 2, (false, DepthSpec::Fixed(1)));
     let jobs = Jobs::new(8, 8);
     let [reader, other] = ["reader", "other"].map(|name| connect(&jobs, &target, name));
@@ -122,14 +108,7 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
 /// Engines serve writes for as long as these are taken for slow, and most of them need not wait.
 #[test]
 fn a_write_that_memory_keeps_says_nothing_of_the_device() {
-    let policy = Policy {
-        spec: "job-fair".parse().unwrap(),
-        draw: Draw::default(),
-        seed: 0,
-        journal: None,
-        io_node: None,
-        fair_clock: false,
-    };
+    let policy = policy("job-fair");
     let mut target =
         Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 2, (false, DepthSpec::Fixed(1)));
     let us = Nanos::from_micros;

@@ -2,8 +2,8 @@
 //! server.
 //!
 //! A process issues a request, waits until it is served, thinks, and issues the next one. A job's processes go
-//! through the same phases, with or without a barrier at the end of each. What is not modelled: the network, the
-//! servers' own processors, and where in a file a request falls.
+//! through the same phases, with or without a barrier at the end of each. What is not modelled: the network, and where in a
+//! file a request falls.
 
 mod channels;
 mod decided;
@@ -11,11 +11,13 @@ mod engine;
 mod events;
 mod exchange;
 mod measure;
+mod processors;
 pub(crate) mod profiled;
 mod ranks;
 
 pub use engine::{Build, OBSERVED_EVERY, run, run_recorded, run_with};
 pub use measure::{GiftCoupons, JobOutcome, Latency, Outcome, TargetOutcome};
+pub use processors::Processors;
 
 use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Access, CostModel, Depth, DepthSpec, Draw, Operation, PolicySpec, QUEUED_MAX, Tuning};
@@ -53,6 +55,8 @@ pub struct Scenario {
     pub decide: Option<Nanos>,
     /// A fair clock runs beside every arbiter, and tells how many I/O phases end later than in it.
     pub fair_clock: bool,
+    /// What each server has of processors; `None`: requests take no time of any.
+    pub processors: Option<Processors>,
     /// Names of the servers.
     pub servers: Vec<String>,
     /// At most [`TARGETS_MAX`].
@@ -289,7 +293,7 @@ impl Phase {
 
 impl Scenario {
     /// Jobs on targets, measured from the beginning until `duration`, in one sample: each target decides for itself, no table of jobs is
-    /// exchanged, and no clock runs beside. The seed is 1.
+    /// exchanged, no clock runs beside, and processors take no time. The seed is 1.
     pub fn whole(duration: Nanos, servers: Vec<String>, targets: Vec<Target>, jobs: Vec<Job>) -> Self {
         Self {
             seed: 1,
@@ -301,6 +305,7 @@ impl Scenario {
             exchange_rule: Rule::default(),
             decide: None,
             fair_clock: false,
+            processors: None,
             servers,
             targets,
             jobs,

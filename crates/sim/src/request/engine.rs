@@ -1,10 +1,13 @@
 //! The events of a run, one after the other.
 
+mod device;
+
 use super::channels::State as ChannelsState;
 use super::decided::{Controller, Told};
 use super::events::{Event, Scheduled};
 use super::exchange::{Rates, Servers};
 use super::measure::{Completion, Measure, Outcome};
+use super::processors::State as ProcessorsState;
 use super::ranks::Ranks;
 use super::{Channels, Device, Layout, Phase, Scenario};
 use isonomia_policy::trace::Journal;
@@ -40,7 +43,7 @@ struct Stream {
     total: u64,
     /// The dispatcher's name for its request, once its turn has come.
     id: RequestId,
-    /// What its request is charged, and when it was issued, its turn came, and a lane or a channel took it.
+    /// What its request is charged, and when it was issued, the device was given it, and a lane or a channel took it.
     cost: Nanos,
     issued_at: Nanos,
     begun_at: Nanos,
@@ -77,6 +80,8 @@ struct Engine<'a> {
     sequence: u64,
     streams: Vec<Stream>,
     targets: Vec<TargetState>,
+    /// Of each server, if they are simulated.
+    processors: Vec<ProcessorsState>,
     jobs: Vec<JobState>,
     exchange: Option<Servers>,
     rates: Option<Rates>,
@@ -189,6 +194,7 @@ impl<'a> Engine<'a> {
             sequence: 0,
             streams: Vec::new(),
             targets,
+            processors: scenario.servers.iter().map(|_| ProcessorsState::default()).collect(),
             jobs: Vec::new(),
             exchange,
             rates,
@@ -251,6 +257,7 @@ impl<'a> Engine<'a> {
         match event {
             Event::Start { job } => self.start(now, job),
             Event::Issue { stream } => self.issue(now, stream),
+            Event::Processed { target, stream } => self.processed(now, target, stream),
             Event::Reach { target, stream } => self.reach(now, target, stream),
             Event::Transfer { target, stream } => self.transfer(now, target, stream),
             Event::Finish { target, stream } => self.finish(now, target, stream),
@@ -409,8 +416,7 @@ impl<'a> Engine<'a> {
                 Action::Serve(Dispatch { id, request: stream, .. }) => {
                     self.decisions += 1;
                     state.ask_at = None;
-                    let state = &mut self.streams[stream as usize];
-                    (state.id, state.begun_at) = (id, now);
+                    self.streams[stream as usize].id = id;
                     self.begin(now, target, stream);
                 }
                 Action::WaitUntil(at) => {
@@ -424,55 +430,6 @@ impl<'a> Engine<'a> {
                 Action::Idle => return,
                 Action::Answer(never) => match never {},
             }
-        }
-    }
-
-    /// The device is given a request.
-    fn begin(&mut self, now: Nanos, target: u32, stream: u32) {
-        let state = &mut self.targets[target as usize];
-        match &self.scenario.targets[target as usize].device {
-            Device::Lanes(lanes) => {
-                let service = jittered(self.streams[stream as usize].cost, lanes.jitter, &mut state.random);
-                self.schedule(now + service, Event::Finish { target, stream });
-            }
-            Device::Channels(channels) => {
-                if state.learners.is_some() {
-                    state.dispatcher.enter(now, self.streams[stream as usize].id);
-                }
-                let transit = channels.times[self.phase_of(stream).access().index()].transit;
-                if transit > Nanos::ZERO {
-                    self.schedule(now + transit, Event::Reach { target, stream });
-                } else {
-                    self.reach(now, target, stream);
-                }
-            }
-        }
-    }
-
-    /// A request has come to its device of channels.
-    fn reach(&mut self, now: Nanos, target: u32, stream: u32) {
-        if let Device::Channels(channels) = &self.scenario.targets[target as usize].device
-            && self.targets[target as usize].channels.take(channels, stream)
-        {
-            self.wait_in_channel(now, channels, target, stream);
-        }
-    }
-
-    fn wait_in_channel(&mut self, now: Nanos, channels: &Channels, target: u32, stream: u32) {
-        self.streams[stream as usize].taken_at = now;
-        let phase = self.phase_of(stream);
-        let random = &mut self.targets[target as usize].random;
-        let times = &channels.times[phase.access().index()];
-        let latency = jittered(times.latency, channels.jitter, random).max(Nanos(1));
-        let passing = times.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(phase.bytes()));
-        self.schedule(now + latency + passing, Event::Transfer { target, stream });
-    }
-
-    fn transfer(&mut self, now: Nanos, target: u32, stream: u32) {
-        let bytes = self.phase_of(stream).bytes();
-        if let Device::Channels(channels) = &self.scenario.targets[target as usize].device {
-            let at = self.targets[target as usize].channels.transfer(channels, now, bytes);
-            self.schedule(at, Event::Finish { target, stream });
         }
     }
 

@@ -9,6 +9,8 @@ pub(super) enum Event {
     Start { job: u32 },
     /// A stream issues its next request.
     Issue { stream: u32 },
+    /// A processor has done what a stream's request needs of it.
+    Processed { target: u32, stream: u32 },
     /// A stream's request has come to a device of channels.
     Reach { target: u32, stream: u32 },
     /// A channel is done with a stream's request.

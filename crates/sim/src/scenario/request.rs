@@ -4,8 +4,8 @@ use super::quantity::{Quantity, Word};
 use crate::io_profile;
 use crate::request::profiled::CHANNELS_MAX;
 use crate::request::{
-    ChannelTimes, Channels, Device, Job, Lanes, Layout, Op, Phase, SLICES_MAX, STREAMS_MAX, Scenario, TARGETS_MAX,
-    Target,
+    ChannelTimes, Channels, Device, Job, Lanes, Layout, Op, Phase, Processors, SLICES_MAX, STREAMS_MAX, Scenario,
+    TARGETS_MAX, Target,
 };
 use crate::source::{self, Document, SourceError};
 use isonomia_controller::Plan;
@@ -48,6 +48,7 @@ struct Root {
     nodes: Option<u32>,
     #[serde(default)]
     tuning: TuningText,
+    processors: Option<ProcessorsText>,
     target: Vec<TargetText>,
     job: Vec<JobText>,
 }
@@ -59,6 +60,14 @@ struct TuningText {
     hold_max: Option<Quantity<Nanos>>,
     lag_free: Option<Quantity<Nanos>>,
     lag_max: Option<Quantity<Nanos>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProcessorsText {
+    count: Option<NonZeroU32>,
+    per_request: Quantity<Nanos>,
+    bandwidth: Option<Quantity<Rate>>,
 }
 
 #[derive(Deserialize)]
@@ -154,6 +163,11 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
         return Err(document.error("exchange", "needs one policy for all targets"));
     }
     let decide = read_decide(document, root.decide.map(|decide| decide.0), exchange.is_some(), &targets)?;
+    let processors = root.processors.as_ref().map(|text| Processors {
+        count: text.count.unwrap_or(NonZeroU32::MIN),
+        per_request: text.per_request.0,
+        bandwidth: text.bandwidth.map(|bandwidth| bandwidth.0),
+    });
     let jobs = read_jobs(path, document, &root, &targets, duration)?;
     let scenario = Scenario {
         seed: seed.or(root.seed).unwrap_or(1),
@@ -165,6 +179,7 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
         exchange_rule: root.exchange_rule.unwrap_or_default(),
         decide,
         fair_clock: root.fair_clock,
+        processors,
         servers,
         targets,
         jobs,

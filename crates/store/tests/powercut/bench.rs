@@ -31,21 +31,16 @@ impl Bench {
             let opened = std::fs::OpenOptions::new().read(true).write(true).open(device);
             opened.map_err(|error| format!("{device} cannot be opened: {error}"))?;
         }
-        // What is mounted below ends with the last process that sees it, however that ends.
-        // SAFETY: the flag gives this thread its own mounts, root and working directory; no descriptor table or memory
-        // is affected.
-        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
-            .and_then(|()| {
-                let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-                rustix::mount::mount_change("/", private)
-            })
-            .map_err(|error| format!("no mounts of one's own: {error}"))?;
+        own_mounts()?;
         // As the server does.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         let dir = tempfile::Builder::new().prefix("isonomia-powercut").tempdir().map_err(|e| e.to_string())?;
         let (place, root) = (dir.path().join("disk"), dir.path().join("mounted"));
         std::fs::create_dir(&place).and_then(|()| std::fs::create_dir(&root)).map_err(|e| e.to_string())?;
         let disk = Disk::start(&place)?;
+        // The disk must not see the file system that lies on it. If this process is killed, the last one that sees it
+        // unmounts it, and a disk that did so would wait for itself: nothing on the host could be synced any more.
+        own_mounts()?;
         // Everything is written now: later writes are the store's.
         let now = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         let file = disk.file();
@@ -95,6 +90,16 @@ impl Drop for Bench {
         // A test that failed may have left it mounted, and in use.
         let _ = rustix::mount::unmount(&self.root, UnmountFlags::DETACH);
     }
+}
+
+/// From here on this thread and its children see mounts of their own: what they mount ends with the last of them, however
+/// that ends.
+fn own_mounts() -> Result<(), String> {
+    // SAFETY: the flag gives this thread its own mounts, root and working directory; no descriptor table or memory is
+    // affected.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }
+        .and_then(|()| rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC))
+        .map_err(|error| format!("no mounts of one's own: {error}"))
 }
 
 fn run(program: &str, words: &[&str], first: &Path, second: Option<&Path>) -> Result<(), String> {

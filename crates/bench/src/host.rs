@@ -1,6 +1,7 @@
 //! Where and of what a measurement was taken.
 
 use crate::handover;
+use isonomia_units::Nanos;
 use serde::Serialize;
 use std::process::Command;
 
@@ -94,6 +95,7 @@ impl Commit {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessorTimes {
     total: u64,
+    busy: u64,
     stolen: u64,
 }
 
@@ -107,7 +109,15 @@ impl ProcessorTimes {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
         // user, nice, system, idle, iowait, irq, softirq, steal; guests' times are counted among the first.
         let times: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
-        Some(Self { total: times.iter().sum(), stolen: *times.get(7)? })
+        let (total, stolen) = (times.iter().sum(), *times.get(7)?);
+        let unused = times[3] + times[4] + stolen;
+        Some(Self { total, busy: total - unused, stolen })
+    }
+
+    /// The processor time that this machine has used since `before`, of all processors together.
+    pub fn busy_since(self, before: Self) -> Nanos {
+        let ticks = self.busy.saturating_sub(before.busy);
+        Nanos(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
     }
 
     /// The part of the processor time since `before` that the host took.

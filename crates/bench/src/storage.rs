@@ -6,11 +6,15 @@
 //!
 //! * [`place`]: an emulated device, a disk of this machine, a GlusterFS.
 //! * [`throughput`]: one job, through us and without us.
+//! * [`bare`]: reads through somebody who does nothing but hand them over.
 //! * [`sharing`]: two jobs under `job-fair`, and one alone under it and under `fifo`.
+//! * [`calibration`]: what requests take of processors.
 //! * [`prediction`]: what the simulator says of that.
 //! * [`tail`]: small reads beside a bulk writer.
 //! * [`hang`]: two targets, one of which answers nothing for a while.
 
+mod bare;
+mod calibration;
 mod fio;
 mod hang;
 mod place;
@@ -41,6 +45,7 @@ pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 const WITHOUT_US: &str = "without us";
 const THROUGH_US: &str = "through us";
+const HANDED_OVER: &str = "handed over";
 /// How much longer than its time a program may take: to start, and to bring what it wrote to stable storage.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long a device is measured of which contests are simulated.
@@ -364,7 +369,9 @@ impl<'a> Bench<'a> {
         eprintln!("isonomia-bench: filling {} files on {}, twice", pool.files, device.name());
         pool.fill_plain(session)?;
         pool.fill_served(session, &server)?;
-        Ok(Self { session, configuration, device, server, pool, place, prediction, figures })
+        let mut bench = Self { session, configuration, device, server, pool, place, prediction, figures };
+        calibration::run(&mut bench)?;
+        Ok(bench)
     }
 
     /// A row's name on this device.

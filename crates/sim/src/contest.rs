@@ -11,10 +11,12 @@
 //! * what is written goes to the host's memory, and from there to the device in chunks, of which a job has one at once, and
 //!   one more while it is behind its share of the device's time. A program that flushes all the time is as fast as these.
 //!
+//! What processors take is simulated where it is known: all of it before the device is given a request.
+//!
 //! What is not simulated is said by [`Unpredicted`]. Not in it either: what a flush writes besides the bytes (the
-//! journal of a file system), reads that happen to be near each other and are read ahead for, and the time of processors.
+//! journal of a file system), and reads that happen to be near each other and are read ahead for.
 
-use crate::request::{Channels, Device, Job, Layout, Op, Outcome, Phase, Scenario, Target, run};
+use crate::request::{Channels, Device, Job, Layout, Op, Outcome, Phase, Processors, Scenario, Target, run};
 use isonomia_policy::device::chunks::{self, CHUNKS_MAX, PIECE_BYTES_MAX, SHARE_LEAST, SMALL_READ};
 use isonomia_policy::{Access, DepthSpec};
 use isonomia_units::{Bytes, JobInfo, Nanos};
@@ -77,11 +79,17 @@ pub enum Unpredicted {
     Told,
 }
 
-/// What `programs` get of `target` between two times, under a policy that gives each job the same share.
+/// What `programs` get of `target` between two times, under a policy that gives each job the same share, on a machine with
+/// these `processors`, or any number.
 ///
 /// # Errors
 /// It is a contest of which nothing can be said.
-pub fn simulate(target: &Target, programs: &[Program], span: Range<Nanos>) -> Result<Vec<Predicted>, Unpredicted> {
+pub fn simulate(
+    target: &Target,
+    processors: Option<Processors>,
+    programs: &[Program],
+    span: Range<Nanos>,
+) -> Result<Vec<Predicted>, Unpredicted> {
     let Device::Channels(device) = &target.device else { return Err(Unpredicted::Told) };
     let reads = |program: &Program| !writes(program.access);
     if programs.len() == 1 && programs[0].access == Access::ReadSequential {
@@ -96,7 +104,7 @@ pub fn simulate(target: &Target, programs: &[Program], span: Range<Nanos>) -> Re
     loop {
         let server = Server::new(target, device, programs, at_once);
         let requests = programs.iter().map(|program| server.requests(program)).collect::<Result<Vec<_>, _>>()?;
-        let outcome = run_all(target, programs, &requests, &span);
+        let outcome = run_all(target, processors, programs, &requests, &span);
         let is_behind =
             |(program, at): (&Program, usize)| writes(program.access) && outcome.jobs[at].share < SHARE_LEAST * due;
         if at_once >= most || !programs.iter().zip(0..).any(is_behind) {
@@ -193,7 +201,13 @@ impl<'a> Server<'a> {
     }
 }
 
-fn run_all(target: &Target, programs: &[Program], requests: &[Requests], span: &Range<Nanos>) -> Outcome {
+fn run_all(
+    target: &Target,
+    processors: Option<Processors>,
+    programs: &[Program],
+    requests: &[Requests],
+    span: &Range<Nanos>,
+) -> Outcome {
     let job = |(program, requests): (&Program, &Requests)| Job {
         info: JobInfo::new(&program.job, &program.job, "contest"),
         processes: requests.processes,
@@ -212,6 +226,7 @@ fn run_all(target: &Target, programs: &[Program], requests: &[Requests], span: &
     let jobs = programs.iter().zip(requests).map(job).collect();
     let scenario = Scenario {
         measure_from: span.start,
+        processors,
         ..Scenario::whole(span.end, vec!["server".to_owned()], vec![target.clone()], jobs)
     };
     run(&scenario, &mut |_| ControlFlow::Continue(()))

@@ -4,9 +4,10 @@
 
 use isonomia_policy::Access;
 use isonomia_sim::contest::{Predicted, Program, Unpredicted, simulate};
-use isonomia_sim::request::Target;
+use isonomia_sim::request::{Processors, Target};
 use isonomia_sim::scenario::{self, parse};
 use isonomia_units::{Bytes, Nanos};
+use std::num::NonZeroU32;
 use std::path::Path;
 
 /// One at a time, 1 ms and 5 ns for a byte, or 200 MB/s.
@@ -34,7 +35,7 @@ fn program(job: &str, access: Access, kib: u64, processes: u32) -> Program {
 
 /// From 3.2 s to 6.4 s, when the depth is found.
 fn result(device: &str, policy: &str, programs: &[Program]) -> Result<Vec<Predicted>, Unpredicted> {
-    simulate(&target(device, policy), programs, Nanos::from_millis(3_200)..Nanos::from_millis(6_400))
+    simulate(&target(device, policy), None, programs, Nanos::from_millis(3_200)..Nanos::from_millis(6_400))
 }
 
 #[track_caller]
@@ -120,4 +121,24 @@ fn what_cannot_be_told_from_a_profile_is_not_told() {
     let contest = [program("reader", Access::ReadRandom, 64, 8), program("writer", Access::WriteRandom, 64, 8)];
     assert_eq!(result(FLASH, "job-fair", &contest), Err(Unpredicted::Scattered));
     assert_eq!(result("bandwidth = \"1GB/s\"\n", "job-fair", &contest[..1]), Err(Unpredicted::Told));
+}
+
+/// On the device alone one process has 12,500 reads in a second, and 64 have 800,000. With a processor for 30 us each, one waits
+/// 110 us; and two processors have 66,667, whoever asks for them.
+#[test]
+fn processors_bound_what_a_fast_device_does() {
+    let processors =
+        Some(Processors { count: NonZeroU32::new(2).unwrap(), per_request: Nanos::from_micros(30), bandwidth: None });
+    let rates = |processes: &[u32]| {
+        let program = |(processes, name): (&u32, &&str)| program(name, Access::ReadRandom, 4, *processes);
+        let programs: Vec<_> = processes.iter().zip(&["a", "b"]).map(program).collect();
+        let span = Nanos::from_millis(1_600)..Nanos::from_millis(3_200);
+        let found = simulate(&target(FLASH, "job-fair"), processors, &programs, span).unwrap();
+        found.iter().map(|one| one.calls_per_s).collect::<Vec<_>>()
+    };
+    assert_near(rates(&[1])[0], 1e6 / 111.0, 0.01);
+    assert_near(rates(&[32])[0], 2e6 / 30.0, 0.03);
+    let both = rates(&[16, 16]);
+    assert_near(both[0], 1e6 / 30.0, 0.03);
+    assert_near(both[1], 1e6 / 30.0, 0.03);
 }

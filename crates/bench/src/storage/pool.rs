@@ -34,6 +34,12 @@ impl Pool {
         Self { files, file_bytes, plain: place.dir().join("plain") }
     }
 
+    /// The files in `plain`, of which nothing goes through us.
+    #[cfg(test)]
+    pub fn of_plain(plain: PathBuf, files: usize, file_bytes: u64) -> Self {
+        Self { files, file_bytes, plain }
+    }
+
     /// Where programs find the files without us.
     pub fn plain(&self) -> &Path {
         &self.plain

@@ -1,7 +1,8 @@
 //! What the simulator says of contests, from a profile of the device that was taken before.
 //!
 //! The profile is that of `isonomia device profile`, in the results beside the report. Contests are simulated by the
-//! dispatcher, the arbiters, and the rules of the server: see [`contest`](isonomia_sim::contest). Those of which a profile does
+//! dispatcher, the arbiters, and the rules of the server: see [`contest`](isonomia_sim::contest). What of processors a request
+//! takes is of the machine, and is measured through the server ([`calibration`](super::calibration)). Those of which a profile does
 //! not tell enough are not: the report remarks upon them, with the reason.
 
 use crate::report::Must;
@@ -10,8 +11,9 @@ use crate::storage::Bench;
 use crate::storage::fio::{Access as Call, Load};
 use anyhow::{Context, Result, bail, ensure};
 use isonomia_policy::Access;
+use isonomia_policy::device::chunks::SMALL_READ;
 use isonomia_sim::contest::{Predicted, Program, TRANSFER_BYTES, TRANSFERS, Unpredicted, simulate};
-use isonomia_sim::request::Target;
+use isonomia_sim::request::{Device, Processors, Target};
 use isonomia_sim::scenario::{Point, Scenario, parse};
 use isonomia_transport::channel::Channel;
 use isonomia_units::{Bytes, Nanos};
@@ -24,9 +26,10 @@ const SIMULATED: &str = "simulated";
 /// How far the simulator may be off.
 const OFF_MAX: f64 = 0.1;
 
-/// A device that was measured.
+/// A device that was measured, and what of the machine its requests need.
 pub struct Prediction {
     device: Target,
+    processors: Option<Processors>,
 }
 
 // What is simulated of clients is as it is.
@@ -69,7 +72,20 @@ impl Prediction {
         let Some(Point { scenario: Scenario::Request { mut scenario, .. }, .. }) = points.into_iter().next() else {
             bail!("a contest is one scenario at request level");
         };
-        Ok(Self { device: scenario.targets.swap_remove(0) })
+        Ok(Self { device: scenario.targets.swap_remove(0), processors: None })
+    }
+
+    /// From here on processors are simulated, of which a small read takes what `processors` say, and one alone takes `alone`, from
+    /// the program's call to its end.
+    ///
+    /// What the profile has of a read contains its path through the kernel, and so does what it takes of a processor. How much
+    /// the two have in common is what they come to together more than `alone`.
+    pub fn calibrate(&mut self, processors: Processors, alone: Nanos) {
+        if let Device::Channels(device) = &mut self.device.device {
+            let separate = processors.time(SMALL_READ) + device.time_alone(Access::ReadRandom, SMALL_READ);
+            *device = device.less(separate.since(alone));
+            self.processors = Some(processors);
+        }
     }
 
     /// What jobs with these loads have of it under `policy`, each from its own time on, in the time `span`.
@@ -88,7 +104,7 @@ impl Prediction {
             processes: load.processes,
             start: *start,
         };
-        Ok(simulate(&target, &jobs.iter().map(program).collect::<Vec<_>>(), span))
+        Ok(simulate(&target, self.processors, &jobs.iter().map(program).collect::<Vec<_>>(), span))
     }
 }
 

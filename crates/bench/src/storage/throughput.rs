@@ -3,7 +3,7 @@
 use crate::report::Must;
 use crate::storage::fio::{Access, Load, Sync};
 use crate::storage::prediction::Measured;
-use crate::storage::{Bench, Configuration, Device, KIB, MIB, THROUGH_US, WITHOUT_US};
+use crate::storage::{Bench, Configuration, Device, HANDED_OVER, KIB, MIB, THROUGH_US, WITHOUT_US, bare};
 use anyhow::Result;
 use isonomia_units::Nanos;
 
@@ -33,10 +33,25 @@ pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
         let (unit, of) = if load.block_bytes < 64 * KIB { ("op/s", 0) } else { ("MiB/s", 1) };
         let value = |done: super::fio::Done| [done.iops, done.mib_per_s][of];
         bench.keep(&what, WITHOUT_US, unit, value(without), None, None);
+        if load.access == Access::RandomRead && load.block_bytes == 4 * KIB {
+            handed_over(bench, &what, &load, value(without))?;
+        }
         bench.keep(&what, THROUGH_US, unit, value(through), Some(value(without)), Some(Must::ratio(LEAST)));
         let span = Nanos::ZERO..Nanos((through.seconds * 1e9) as u64);
         let measured = Measured { what: "", value: through.iops, unit: "op/s", of: |one| one.calls_per_s };
         bench.keep_predicted(&what, "job-fair", &[("speed", &load, Nanos::ZERO)], span, &[measured])?;
+    }
+    Ok(())
+}
+
+/// What there is of the reads of `load` where they are handed over and nothing else is done, beside those without us.
+fn handed_over(bench: &mut Bench, what: &str, load: &Load, without: f64) -> Result<()> {
+    bench.forget()?;
+    let turn = bench.configuration.turn();
+    match bench.session.undisturbed(|| Ok(bare::reads_per_s(load, &bench.pool, turn))) {
+        Ok(Ok(reads)) => bench.keep(what, HANDED_OVER, "op/s", reads, Some(without), None),
+        Ok(Err(error)) => eprintln!("isonomia-bench: {what}: not handed over: {error:#}"),
+        Err(error) => return Err(error),
     }
     Ok(())
 }

@@ -41,6 +41,16 @@ impl Channels {
         Some(Self { count: NonZeroU32::new(channels), times: [a, b, c, d], bandwidth, jitter, depth })
     }
 
+    /// The same with requests that take `time` less, on their way to a channel first and then on it, as far as they take so long.
+    #[must_use]
+    pub fn less(self, time: Nanos) -> Self {
+        let less = |times: ChannelTimes| {
+            let latency = times.latency.since(time.since(times.transit)).max(Nanos(1));
+            ChannelTimes { transit: times.transit.since(time), latency, ..times }
+        };
+        Self { times: self.times.map(less), ..self }
+    }
+
     /// What a request takes that finds nobody else.
     pub fn time_alone(&self, access: Access, bytes: Bytes) -> Nanos {
         let times = &self.times[access.index()];
@@ -141,6 +151,16 @@ mod tests {
         assert_near(channels.count.map_or(0, NonZeroU32::get).into(), 128.0);
         for bytes in [4u64 << 10, 256 << 10] {
             assert_near(channels.time_alone(ACCESS, Bytes(bytes)).0 as f64, 5e6 + bytes as f64 / 4.0);
+        }
+    }
+
+    #[test]
+    fn less_is_taken_of_the_way_first() {
+        let times = ChannelTimes { transit: Nanos(20), latency: Nanos(50), bandwidth: None };
+        let device = Channels { count: None, times: [times; 4], bandwidth: None, jitter: 0.0, depth: DepthSpec::Auto };
+        for (time, transit, latency) in [(0, 20, 50), (15, 5, 50), (20, 0, 50), (30, 0, 40), (90, 0, 1)] {
+            let ChannelTimes { transit: way, latency: on, .. } = device.less(Nanos(time)).times[2];
+            assert_eq!((way, on), (Nanos(transit), Nanos(latency)), "{time}");
         }
     }
 }

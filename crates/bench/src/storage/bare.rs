@@ -11,6 +11,7 @@ use io_uring::{IoUring, opcode, types};
 use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
+use rustix::event::{EventfdFlags, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use std::cell::UnsafeCell;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,6 +24,9 @@ use std::time::{Duration, Instant};
 const BLOCK: u64 = 4 << 10;
 /// Whoever waits looks again after so long, so that nothing hangs.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// In place of a slot's number: the server is woken.
+const OF_WAKE: u64 = u64::MAX;
 
 const IDLE: u32 = 0;
 const ASKED: u32 = 1;
@@ -55,14 +59,32 @@ impl Slot {
 }
 
 /// What the server and the programs tell each other besides.
-#[derive(Default)]
 struct Signals {
-    /// The server sleeps until somebody wakes it.
-    is_parked: AtomicBool,
+    /// The server sleeps until a read has ended, or somebody writes to `wake`.
+    is_asleep: AtomicBool,
+    wake: OwnedFd,
     /// No program asks any more.
     is_over: AtomicBool,
     /// The server has failed.
     is_broken: AtomicBool,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let no = || AtomicBool::new(false);
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { is_asleep: no(), wake, is_over: no(), is_broken: no() })
+    }
+
+    /// To be called after what the server is to see.
+    fn wake(&self) {
+        // Either this sees that the server sleeps, or the server sees what has changed.
+        fence(Ordering::SeqCst);
+        if self.is_asleep.load(Ordering::Relaxed) && self.is_asleep.swap(false, Ordering::Relaxed) {
+            // It cannot be full: the server empties it whenever it wakes.
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
 }
 
 /// Random reads per second by the processes of `load`, each from its own part of the plain files of `pool`, for so long.
@@ -75,10 +97,10 @@ pub fn reads_per_s(load: &Load, pool: &Pool, time: Nanos) -> Result<f64> {
         rustix::fs::open(pool.plain().join(name), flags, Mode::empty()).with_context(|| name.clone())
     };
     let files = pool.names().iter().map(open).collect::<Result<Vec<OwnedFd>>>()?;
-    let ring = IoUring::new(load.processes.next_power_of_two()).context("no io_uring")?;
+    let ring = IoUring::new((load.processes + 1).next_power_of_two()).context("no io_uring")?;
     // Never freed: should the ring fail, the kernel may still write to them.
     let slots: &'static [Slot] = Vec::leak((0..load.processes).map(|_| Slot::new()).collect());
-    let (each, blocks, signals) = (files.len() / slots.len(), pool.file_bytes / BLOCK, Signals::default());
+    let (each, blocks, signals) = (files.len() / slots.len(), pool.file_bytes / BLOCK, Signals::new()?);
     let began = Instant::now();
     let ends = began + Duration::from_nanos(time.0);
     let count = thread::scope(|scope| {
@@ -89,15 +111,13 @@ pub fn reads_per_s(load: &Load, pool: &Pool, time: Nanos) -> Result<f64> {
             signals.is_broken.store(served.is_err(), Ordering::Release);
             served
         });
-        let thread_of_server = server.thread().clone();
         let program = |(at, slot): (usize, &'static Slot)| {
-            let server = thread_of_server.clone();
             scope.spawn(move || {
                 let mut random = Pcg32::seed_from_u64(at as u64);
                 let mut count = 0_u64;
                 while Instant::now() < ends {
                     let (file, block) = (at * each + random.random_range(0..each), random.random_range(0..blocks));
-                    ask(slot, file, block * BLOCK, &server, signals)?;
+                    ask(slot, file, block * BLOCK, signals)?;
                     count += 1;
                 }
                 Ok::<u64, anyhow::Error>(count)
@@ -107,7 +127,7 @@ pub fn reads_per_s(load: &Load, pool: &Pool, time: Nanos) -> Result<f64> {
         send.send(programs.iter().map(|one| one.thread().clone()).collect())?;
         let counts: Vec<_> = programs.into_iter().map(|one| one.join().expect("it does not panic")).collect();
         signals.is_over.store(true, Ordering::SeqCst);
-        thread_of_server.unpark();
+        signals.wake();
         server.join().expect("it does not panic")?;
         counts.into_iter().sum::<Result<u64>>()
     })?;
@@ -115,15 +135,11 @@ pub fn reads_per_s(load: &Load, pool: &Pool, time: Nanos) -> Result<f64> {
 }
 
 /// A program's read.
-fn ask(slot: &Slot, file: usize, offset: u64, server: &Thread, signals: &Signals) -> Result<()> {
+fn ask(slot: &Slot, file: usize, offset: u64, signals: &Signals) -> Result<()> {
     slot.file.store(file, Ordering::Relaxed);
     slot.offset.store(offset, Ordering::Relaxed);
     slot.state.store(ASKED, Ordering::Release);
-    // Either this sees that the server sleeps, or the server sees the request.
-    fence(Ordering::SeqCst);
-    if signals.is_parked.load(Ordering::Relaxed) && signals.is_parked.swap(false, Ordering::Relaxed) {
-        server.unpark();
-    }
+    signals.wake();
     loop {
         match slot.state.load(Ordering::Acquire) {
             DONE => break,
@@ -141,36 +157,43 @@ fn ask(slot: &Slot, file: usize, offset: u64, server: &Thread, signals: &Signals
 
 /// Hands over what is asked for until all is over and answered.
 fn serve(mut ring: IoUring, slots: &[Slot], who: &[Thread], files: &[OwnedFd], signals: &Signals) -> Result<()> {
-    let mut in_service = 0;
+    let (mut in_service, mut is_watching) = (0, false);
+    let is_asked = |slot: &Slot| slot.state.load(Ordering::Acquire) == ASKED;
     loop {
-        for (slot, name) in slots.iter().zip(0..) {
-            if slot.state.load(Ordering::Acquire) == ASKED {
-                slot.state.store(TAKEN, Ordering::Relaxed);
-                let file = types::Fd(files[slot.file.load(Ordering::Relaxed)].as_raw_fd());
-                let read = opcode::Read::new(file, slot.bytes.get().cast(), BLOCK as u32)
-                    .offset(slot.offset.load(Ordering::Relaxed))
-                    .build()
-                    .user_data(name);
-                // SAFETY: the file is open for longer than this runs; the bytes are never freed, and nobody else's before
-                // the read has ended.
-                unsafe { ring.submission().push(&read) }?;
-                in_service += 1;
-            }
+        for (slot, name) in slots.iter().zip(0..).filter(|(slot, _)| is_asked(slot)) {
+            slot.state.store(TAKEN, Ordering::Relaxed);
+            let file = types::Fd(files[slot.file.load(Ordering::Relaxed)].as_raw_fd());
+            let read = opcode::Read::new(file, slot.bytes.get().cast(), BLOCK as u32)
+                .offset(slot.offset.load(Ordering::Relaxed))
+                .build()
+                .user_data(name);
+            // SAFETY: the file is open for longer than this runs; the bytes are never freed, and nobody else's before the
+            // read has ended.
+            unsafe { ring.submission().push(&read) }?;
+            in_service += 1;
         }
-        if in_service == 0 {
-            signals.is_parked.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            if signals.is_over.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            if !slots.iter().any(|slot| slot.state.load(Ordering::Relaxed) == ASKED) {
-                thread::park_timeout(LOOK);
-            }
-            signals.is_parked.store(false, Ordering::Relaxed);
-            continue;
+        if !is_watching {
+            let wake = types::Fd(signals.wake.as_raw_fd());
+            let watch = opcode::PollAdd::new(wake, PollFlags::IN.bits().into()).build().user_data(OF_WAKE);
+            // SAFETY: the descriptor is open for longer than this runs.
+            unsafe { ring.submission().push(&watch) }?;
+            is_watching = true;
         }
-        ring.submit_and_wait(1)?;
+        signals.is_asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let is_over = signals.is_over.load(Ordering::Relaxed);
+        if is_over && in_service == 0 {
+            return Ok(());
+        }
+        let is_idle = !is_over && !slots.iter().any(is_asked);
+        ring.submit_and_wait(is_idle.into())?;
+        signals.is_asleep.store(false, Ordering::Relaxed);
         for done in ring.completion() {
+            if done.user_data() == OF_WAKE {
+                let _ = rustix::io::read(&signals.wake, &mut [0; 8]);
+                is_watching = false;
+                continue;
+            }
             let at = done.user_data() as usize;
             let state = if done.result() == BLOCK as i32 { DONE } else { FAILED };
             slots[at].state.store(state, Ordering::Release);

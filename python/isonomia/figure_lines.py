@@ -1,6 +1,6 @@
 """Lines of figures that lie on each other, drawn so that all of them are seen.
 
-The first is drawn through. Those on it have dashes that take turns, so that each is seen between the others, and their
+The first is drawn through. Those on it have dashes that alternate, so that each is seen between the others, and their
 markers stand side by side.
 """
 
@@ -28,15 +28,15 @@ _APART, _MARKERS_APART = 0.006, 0.018
 _ROOM = 0.6
 
 
-def turns(series: Mapping[Value, Points], chart: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """For each line its turn among those that it lies on, and how many those are."""
+def ranks(series: Mapping[Value, Points], chart: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """For each line its rank among those that it lies on, and how many those are."""
     heights = _heights(series, chart)
     on_it = [[at for at, other in enumerate(heights) if as_one(one, other)] for one in heights]
     found: list[int] = []
     for at, others in enumerate(on_it):
         taken = {found[other] for other in others if other < at}
-        found.append(next(turn for turn in range(len(taken) + 1) if turn not in taken))
-    return [(turn, 1 + max([turn, *(found[other] for other in others)])) for turn, others in zip(found, on_it)]
+        found.append(next(rank for rank in range(len(taken) + 1) if rank not in taken))
+    return [(rank, 1 + max([rank, *(found[other] for other in others)])) for rank, others in zip(found, on_it)]
 
 
 def as_one(one: Mapping[float, float], other: Mapping[float, float]) -> bool:
@@ -47,17 +47,17 @@ def as_one(one: Mapping[float, float], other: Mapping[float, float]) -> bool:
     return sum(ways) > 0 and sum(ways) >= _MUCH * len(ways)
 
 
-def dashes(turn: int, count: int) -> Dashes:
-    """The dashes of the line whose turn this is of `count`: one dash in a round, in which the others have theirs."""
-    return ((count - turn) * _DASH, (_DASH, (count - 1) * _DASH))
+def dashes(rank: int, count: int) -> Dashes:
+    """The dashes of the line with this rank of `count`: one dash in a round, in which the others have theirs."""
+    return ((count - rank) * _DASH, (_DASH, (count - 1) * _DASH))
 
 
 def steps(series: Mapping[Value, Points], chart: Mapping[str, Any], places: Sequence[float]) -> list[float]:
     """How far beside its places each line's marks stand, in parts of the axis from the first place to the last."""
     count = len(series)
     found = [
-        (at - (count - 1) / 2) * _APART + (turn - (of - 1) / 2) * (_MARKERS_APART - _APART if of > 1 else 0)
-        for at, (turn, of) in enumerate(turns(series, chart))
+        (at - (count - 1) / 2) * _APART + (rank - (of - 1) / 2) * (_MARKERS_APART - _APART if of > 1 else 0)
+        for at, (rank, of) in enumerate(ranks(series, chart))
     ]
     scale: Any = (lambda place: place) if chart["x"]["scale"] == "linear" else math.log
     along = [scale(place) for place in places]

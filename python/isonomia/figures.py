@@ -164,11 +164,11 @@ def _lines(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Map
     places = sorted({place for points in series.values() for place in points if isinstance(place, float)})
     is_log = chart["x"]["scale"] != "linear"
     colours = {}
-    turns, steps = figure_lines.turns(series, chart), figure_lines.steps(series, chart, places)
+    ranks, steps = figure_lines.ranks(series, chart), figure_lines.steps(series, chart, places)
     for at, (name, points) in enumerate(series.items()):
         colour, marker = _COLOURS[at % len(_COLOURS)], _MARKERS[at % len(_MARKERS)]
-        (turn, count), step = turns[at], steps[at]
-        dash: Any = figure_lines.dashes(turn, count) if turn else ("-", "--", ":")[at // len(_COLOURS) % 3]
+        (rank, count), step = ranks[at], steps[at]
+        dash: Any = figure_lines.dashes(rank, count) if rank else ("-", "--", ":")[at // len(_COLOURS) % 3]
         colours[name] = colour
         xs = sorted(place for place in points if isinstance(place, float))
         means, halves = [points[place][0] for place in xs], [points[place][1] for place in xs]

@@ -111,10 +111,10 @@ class Strangers(Case):
 
     def test_random_bytes(self):
         chance = random.Random(20_240_501)
-        for turn in range(200):
-            connection = self.connect(self.unix if turn % 2 else self.tcp)
+        for repeat in range(200):
+            connection = self.connect(self.unix if repeat % 2 else self.tcp)
             data = chance.randbytes(chance.randrange(1, 3000))
-            if turn % 3 == 0:
+            if repeat % 3 == 0:
                 data = wire.MAGIC + struct.pack("<I", len(data)) + data
             try:
                 connection.sendall(data)

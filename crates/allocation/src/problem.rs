@@ -329,7 +329,7 @@ impl Members {
         &self.target_apps[self.target_start[target] as usize..self.target_start[target + 1] as usize]
     }
 
-    /// The targets of each application in turn.
+    /// The targets of one application after the other.
     pub(crate) fn by_app(&self) -> impl Iterator<Item = &[u32]> {
         self.app_start.windows(2).map(|range| &self.app_targets[range[0] as usize..range[1] as usize])
     }

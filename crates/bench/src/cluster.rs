@@ -8,7 +8,7 @@ use crate::arguments::ClusterOptions;
 use crate::contest::{Contest, Contestant, Received};
 use crate::crew::Crew;
 use crate::host::memory_bytes;
-use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, Sizes, mean_speeds, phases, take_turns};
+use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, Sizes, alternate, mean_speeds, phases};
 use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, ServerOptions, ServerProcess};
 use crate::session::Session;
@@ -304,7 +304,7 @@ impl Bench<'_> {
                     }
                     // Who is first has the caches of who was last.
                     lanes.rotate_left(repeat as usize % contenders.len());
-                    done = take_turns(self.session, (&rows, sizes, processes), &mut lanes, &mut figures);
+                    done = alternate(self.session, (&rows, sizes, processes), &mut lanes, &mut figures);
                     if done.is_err() {
                         break;
                     }

@@ -5,7 +5,7 @@
 //! the servers have forgotten them, and then start at one instant, which is at any point of the servers' interval λ. It is looked
 //! at in intervals of λ from that instant, as many as fit; a request counts in the one in which it ends.
 //!
-//! The ways of dividing ([`HOWS`]) have a pair of servers each, started together, and take turns. Requests are small against what a
+//! The ways of dividing ([`HOWS`]) have a pair of servers each, started together, and alternate. Requests are small against what a
 //! server does in the shortest interval, and each job has several under way on each server, so that what is seen is whom the
 //! servers choose, and not how soon a process comes back.
 
@@ -212,9 +212,9 @@ fn at_interval(
         eprintln!("isonomia-bench: repeat {} of {repeats}, interval {}", repeat + 1, plan.name());
         let mut of_repeat: Vec<Vec<Episode>> = vec![Vec::new(); HOWS.len()];
         for at in 0..plan.episodes {
-            for turn in 0..HOWS.len() {
+            for step in 0..HOWS.len() {
                 // Who is first differs from time to time.
-                let lane = (turn + at + repeat as usize) % HOWS.len();
+                let lane = (step + at + repeat as usize) % HOWS.len();
                 let episode = session.undisturbed(|| lanes[lane].episode(session, plan));
                 of_repeat[lane].push(episode.with_context(|| lanes[lane].how.name)?);
             }

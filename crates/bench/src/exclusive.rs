@@ -11,7 +11,7 @@ use crate::crew::{Crew, start_ns};
 use crate::report::{Must, Report, Row};
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
 use crate::session::Session;
-use crate::task::{Operation, Task, Turns};
+use crate::task::{Iterations, Operation, Task};
 use crate::way::{Identity, Way};
 use anyhow::{Context, Result};
 use isonomia_planning::{App, Order, schedule_with};
@@ -142,14 +142,14 @@ fn measure(
         let name = format!("app-{number}");
         let identity = Identity { job: name.clone(), user: "bench".into(), group: "bench".into(), nodes: 1 };
         let App { io, .. } = application.app;
-        let turns = Turns {
+        let iterations = Iterations {
             file: format!("file-{number}"),
             compute_ns: application.compute_ns.clone(),
             io_ns: io.0,
             bytes: u64::try_from(u128::from(io.0) * u128::from(BANDWIDTH) / 1_000_000_000)?,
         };
         let duration_ns = STRETCH_MAX * application.alone_ns();
-        let task = Task { operation: Operation::Turns(turns), duration_ns, delay_ns: 0 };
+        let task = Task { operation: Operation::Iterations(iterations), duration_ns, delay_ns: 0 };
         let worker = Way::Library.worker(&session.programs, server.endpoints(), &identity, number as u32);
         let mut crew = Crew::start(&name, [worker])?;
         crew.prepare(session, &task)?;

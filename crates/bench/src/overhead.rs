@@ -1,8 +1,8 @@
 //! `isonomia-bench overhead`: what the preload library adds to calls that do not concern it.
 //!
-//! Two processes of this program, one with the library and one without, take turns in short batches of calls, so that
+//! Two processes of this program, one with the library and one without, alternate in short batches of calls, so that
 //! what else goes on in the machine meets both; no server runs. A repeat's figure is the difference of the medians of
-//! its batches. For start-up, `true` is started with the library and without, in turns as well.
+//! its batches. For start-up, `true` is started with the library and without, alternately as well.
 
 use crate::arguments::{CallsOptions, OverheadOptions};
 use crate::clock::now_ns;

@@ -84,8 +84,8 @@ pub fn phases(only: Option<&str>) -> Vec<Phase> {
     PHASES.into_iter().filter(|phase| is_named(*phase) || (*phase == Phase::Create && needs_files)).collect()
 }
 
-/// Has the lanes take their turns in each phase.
-pub fn take_turns(
+/// Has the lanes alternate in each phase.
+pub fn alternate(
     session: &Session,
     (phases, sizes, processes): (&[Phase], Sizes, u32),
     lanes: &mut [Lane],

@@ -1,7 +1,7 @@
 //! `isonomia-bench placement`: a job that writes a file with each of its processes, on eight slow targets of four servers, beside a
 //! job that keeps two of them busy; the targets of the files are chosen in each of the ways that there are.
 //!
-//! All ways take turns on the same servers, each with a directory of its own that says how. What counts is the time until the
+//! All ways alternate on the same servers, each with a directory of its own that says how. What counts is the time until the
 //! slowest process is done, as with a checkpoint (TAPP-IO §IV.B).
 
 use crate::arguments::PlacementOptions;
@@ -100,8 +100,8 @@ pub fn run(options: &PlacementOptions) -> Result<()> {
     let file_bytes = report.configuration.file_bytes;
     let done = (0..common.repeat).try_for_each(|repeat| {
         // Who is first changes.
-        (0..WAYS.len()).try_for_each(|turn| {
-            let place = (turn + repeat as usize) % WAYS.len();
+        (0..WAYS.len()).try_for_each(|step| {
+            let place = (step + repeat as usize) % WAYS.len();
             let way = WAYS[place];
             eprintln!("isonomia-bench: repeat {} of {}, {way}", repeat + 1, common.repeat);
             let name = format!("{way}-{repeat}");

@@ -182,9 +182,9 @@ fn measure(
     for repeat in 0..repeats {
         for program in &present {
             let mut times = [0.0; SETTINGS.len()];
-            for turn in 0..SETTINGS.len() {
+            for step in 0..SETTINGS.len() {
                 // Who is first differs from time to time.
-                let at = (turn + repeat as usize) % SETTINGS.len();
+                let at = (step + repeat as usize) % SETTINGS.len();
                 let (name, policy) = SETTINGS[at];
                 eprintln!("isonomia-bench: repeat {} of {repeats}, {}, {name}", repeat + 1, program.name);
                 server.set_policy(policy)?;

@@ -15,8 +15,8 @@ use std::time::Duration;
 const MEMORY_DIR: &str = "/dev/shm";
 /// A sleep that is so much too long was none: somebody stopped this program, and probably others with it.
 const LATE_NS_MAX: u64 = 500_000_000;
-/// So often a turn is taken again at most.
-const TURNS_MAX: u32 = 10;
+/// So often a run is made at most until nothing disturbs it.
+const TRIES_MAX: u32 = 10;
 
 /// The programs that are run.
 #[derive(Clone, Debug)]
@@ -78,12 +78,12 @@ impl Session {
         self.check()
     }
 
-    /// Takes a turn again in which this program was stopped, as somebody may do who measures beside: what it gave says
+    /// Repeats a run in which this program was stopped, as somebody may do who measures beside: what it gave says
     /// nothing.
-    pub fn undisturbed<T>(&self, mut turn: impl FnMut() -> Result<T>) -> Result<T> {
-        for _ in 0..TURNS_MAX {
+    pub fn undisturbed<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES_MAX {
             let before = self.stopped_ns.load(Ordering::Relaxed);
-            let done = turn();
+            let done = run();
             self.check()?;
             if self.stopped_ns.load(Ordering::Relaxed) == before {
                 return done;

@@ -1,13 +1,13 @@
 //! `isonomia-bench speed`: what a number of processes get, and what they get of tmpfs at the same time of day.
 //!
-//! One crew of workers for each way and number of processes; for every row tmpfs and the ways take their turns, so
+//! One crew of workers for each way and number of processes; for every row tmpfs and the ways alternate, so
 //! that what else goes on in the machine meets all of them. Throughput is that of all processes from the first
 //! call to the last.
 
 use crate::arguments::SpeedOptions;
 use crate::crew::Crew;
 use crate::host::memory_bytes;
-use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, READ_BYTES, Sizes, phases, take_turns, transfer};
+use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, READ_BYTES, Sizes, alternate, phases, transfer};
 use crate::report::{Must, Report, Row};
 use crate::server::{ServerOptions, ServerProcess};
 use crate::session::Session;
@@ -105,7 +105,7 @@ fn measure(
                 let name = way.to_string();
                 lanes.push(Lane::new(&name, Crew::start(&name, commands)?));
             }
-            take_turns(session, (&phases, configuration.sizes(), processes), &mut lanes, figures)?;
+            alternate(session, (&phases, configuration.sizes(), processes), &mut lanes, figures)?;
         }
     }
     Ok(())

@@ -61,14 +61,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is wanted in turn, and whatever somebody else writes meanwhile: what he wrote last stays unless it was
+        /// Whatever is wanted one after the other, and whatever somebody else writes meanwhile: what he wrote last stays unless it was
         /// nothing, and what we wrote goes when nothing is wanted any more.
         #[test]
         fn what_others_set_stays_and_what_is_ours_goes(
-            turns in proptest::collection::vec((proptest::option::of(10..13_u64), proptest::option::of(proptest::option::of(1..4_u64))), 0..12),
+            steps in proptest::collection::vec((proptest::option::of(10..13_u64), proptest::option::of(proptest::option::of(1..4_u64))), 0..12),
         ) {
             let (mut found, mut held, mut of_others): (Option<u64>, Option<Held>, Option<u64>) = (None, None, None);
-            for (wanted, other) in turns.into_iter().chain([(None, None)]) {
+            for (wanted, other) in steps.into_iter().chain([(None, None)]) {
                 if let Some(other) = other {
                     (found, of_others) = (other, other);
                 }

@@ -64,7 +64,7 @@ struct Lane<'a> {
     session: &'a Session,
     /// None while the server has to be waited for, and after the line broke.
     taken: Option<Taken<'a>>,
-    /// From when its turn began, or the last reply came.
+    /// From when it began to wait for a line, or the last reply came.
     deadline: Option<Deadline>,
     runs: Vec<Run>,
     /// Which run is next, and how much of it has been sent.
@@ -192,7 +192,7 @@ impl<'a> Lane<'a> {
         self.taken.is_some() && self.has_more() && self.sent.len() < depth
     }
 
-    /// Its turn has come to have a line, however long that takes.
+    /// Waits until it has a line, however long that takes.
     fn wait_for_line(&mut self, moved: &mut Moved) {
         let deadline = *self.deadline.get_or_insert_with(|| Deadline::after(self.session.timeout()));
         match self.session.take_line(deadline) {

@@ -180,7 +180,7 @@ impl Session {
                 }
                 Line::Tcp(stream) => {
                     (self.manner().before_sleep)();
-                    in_turn(stream, file, offset, side, done..total, timeout)
+                    one_by_one(stream, file, offset, side, done..total, timeout)
                 }
             };
             done += progress.bytes;
@@ -295,7 +295,7 @@ fn pipeline(
 }
 
 /// Over TCP: one piece after the other.
-fn in_turn(
+fn one_by_one(
     stream: &mut Stream,
     file: &OpenFile,
     offset: u64,

@@ -166,7 +166,7 @@ fn combinations(pieces: &[Piece<'_>]) -> Vec<String> {
     all
 }
 
-/// The shortest list, of those that join neighbours by their last number alone, that [`expand`] turns into `names` again.
+/// The shortest list, of those that join neighbours by their last number alone, that [`expand`] expands to `names` again.
 /// Names have no brackets, commas or white space, and are not empty.
 pub fn compress<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut text = String::new();

@@ -231,7 +231,7 @@ impl Errands {
         }
     }
 
-    /// What has to be said again: orders, and intents that the store has not closed, [`TOLD_AT_ONCE_MAX`] of them in turn.
+    /// What has to be said again: orders, and intents that the store has not closed, [`TOLD_AT_ONCE_MAX`] of them at a time.
     pub fn again(&mut self) -> Again {
         let after = self.told.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let later = self.errands.range((after, std::ops::Bound::Unbounded));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_told_in_turn_and_too_many_refused() {
+    fn many_are_told_some_at_a_time_and_too_many_refused() {
         let mut errands = Errands::default();
         let cut = What::Cut { number: 1 };
         for number in 0..=ERRANDS_MAX as u64 {

@@ -2,7 +2,7 @@
 //!
 //! A program that waits for the mount leaves its processor idle. There the thread that serves it runs best: no halted
 //! processor has to be woken for the answer. A scheduler does not see to that: of threads that look for work and give
-//! their processor to each other in turn, it has no reason to move any.
+//! their processor to each other again and again, it has no reason to move any.
 
 use crate::caller::stat_field;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};

@@ -112,7 +112,7 @@ for name in ["file", "directory"]:
 /// dropped. Other processes that have it so wait meanwhile.
 struct Protections {
     before: Vec<(String, String)>,
-    _turn: fs::File,
+    _lock: fs::File,
 }
 
 impl Protections {
@@ -121,9 +121,9 @@ impl Protections {
     /// Nothing where this process may not.
     fn set(value: &str) -> Option<Self> {
         let places = Self::NAMES.map(|name| format!("/proc/sys/fs/{name}"));
-        let turn = fs::File::open(&places[0]).ok()?;
-        turn.lock().unwrap();
-        let mut protections = Self { before: Vec::new(), _turn: turn };
+        let lock = fs::File::open(&places[0]).ok()?;
+        lock.lock().unwrap();
+        let mut protections = Self { before: Vec::new(), _lock: lock };
         for place in places {
             let before = fs::read_to_string(&place).ok()?;
             fs::write(&place, value).ok()?;

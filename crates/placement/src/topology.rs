@@ -134,7 +134,7 @@ impl Topology {
         let mut round = Vec::new();
         for (server, mut targets) in by_server.into_values().enumerate() {
             targets.sort_unstable();
-            round.extend(targets.into_iter().enumerate().map(|(turn, target)| (turn, server, target)));
+            round.extend(targets.into_iter().enumerate().map(|(index, target)| (index, server, target)));
         }
         round.sort_unstable();
         let mut by_id = BTreeMap::new();

@@ -221,7 +221,7 @@ impl Coordinator {
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
-        // They are given out in turn; one that is still in use is passed over.
+        // They are given out one after the other; one that is still in use is passed over.
         while self.names.contains_key(&self.next_id) {
             self.next_id = self.next_id.wrapping_add(1);
         }

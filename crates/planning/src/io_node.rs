@@ -96,7 +96,7 @@ pub struct IoNode {
     /// When a coordinator elsewhere was heard; `None` as long as the node is open.
     heard_at: Option<Nanos>,
     endings: Endings,
-    turns: u64,
+    changes: u64,
     /// A report would say something new.
     has_changed: bool,
     now: Nanos,
@@ -129,7 +129,7 @@ impl IoNode {
             own: ALONE,
             heard_at: None,
             endings: Endings::default(),
-            turns: 0,
+            changes: 0,
             has_changed: false,
             now: Nanos::ZERO,
         }
@@ -157,7 +157,7 @@ impl IoNode {
         if self.is_open() {
             self.open(now);
         }
-        self.turns += 1;
+        self.changes += 1;
         self.ask_for_all(now);
         self.settle(now);
     }
@@ -304,8 +304,8 @@ impl IoNode {
     }
 
     /// Grows whenever [`Self::admits`] may have changed.
-    pub fn turns(&self) -> u64 {
-        self.turns
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// When who has the node may change next by time alone: to be asked again then, if not before.
@@ -388,7 +388,7 @@ impl IoNode {
         self.answered = heard;
         let was_open = self.heard_at.replace(now).is_none();
         if was_open {
-            self.turns += 1;
+            self.changes += 1;
             self.ask_for_all(now);
         }
         self.take(now, publication);
@@ -537,7 +537,7 @@ impl IoNode {
     fn end_grant(&mut self, now: Nanos, why: impl FnOnce(&mut Endings) -> &mut u64) {
         let Some(held) = self.holder.take() else { return };
         self.ended = self.ended.max(held.grant.number);
-        self.turns += 1;
+        self.changes += 1;
         self.has_changed = true;
         *why(&mut self.endings) += 1;
         if let Some(app) = self.apps.get_mut(&held.app) {
@@ -558,7 +558,7 @@ impl IoNode {
             app.stop_waiting(now);
             app.behind.clear();
         }
-        self.turns += 1;
+        self.changes += 1;
     }
 
     fn take(&mut self, now: Nanos, publication: Publication) {
@@ -587,7 +587,7 @@ impl IoNode {
             return self.settle(now);
         };
         self.stop_waiting(now, id);
-        self.turns += 1;
+        self.changes += 1;
         self.holder = Some(Held { app: id, grant, since: now, is_ending: false });
     }
 }

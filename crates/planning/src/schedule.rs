@@ -1,4 +1,4 @@
-//! Applications that compute and do I/O in turn, on one exclusive I/O node (ICS'20 §4.2, §4.3, §5.1).
+//! Applications that compute and do I/O alternately, on one exclusive I/O node (ICS'20 §4.2, §4.3, §5.1).
 //!
 //! Discrete events in integer nanoseconds; everything that happens at one instant happens before the node is
 //! granted at that instant. Applications begin with compute at their release, have compute nodes of their own,

@@ -1,5 +1,5 @@
 //! The coordinator of exclusive phases changes hands, in virtual time: servers that decide are killed, and others take over, while
-//! applications take turns at all of them, hang, and are killed, and messages are lost, late, and doubled.
+//! applications alternate at all of them, hang, and are killed, and messages are lost, late, and doubled.
 //!
 //! Each server has an I/O node and believes in a coordinator, which it hears of late, as `server::cluster::phases` does it live.
 

@@ -3,7 +3,7 @@
 //! A [`PolicySpec`] such as `group-then-user-then-size-fair` says what is fair. [`build`] makes an [`Arbiter`]
 //! of it: requests are enqueued with what they cost ([`CostModel`]), and a free worker asks which one is next.
 //! The share of each job is ThemisIO's chain of transition matrices over the jobs that are active
-//! ([`shares`], ThemisIO §3, Eq. 1). Two draws turn shares into turns:
+//! ([`shares`], ThemisIO §3, Eq. 1). Two draws make turns of shares:
 //!
 //! * [`Draw::VirtualTime`], the default: weighted fair queueing with bounded anticipation; deterministic, and a
 //!   job's service stays within a few requests of its share at every moment.

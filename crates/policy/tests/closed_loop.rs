@@ -215,7 +215,7 @@ fn a_synchronous_process_keeps_what_it_is_guaranteed() {
     }
 }
 
-/// Two synchronous processes in one set are not served in turns: the phase that began first has the target.
+/// Two synchronous processes in one set are not served alternately: the phase that began first has the target.
 #[test]
 fn a_synchronous_phase_has_its_set_to_itself() {
     let mut loads = vec![Load::new("first", 1, Nanos::from_millis(1)), Load::new("second", 1, Nanos::from_millis(1))];

@@ -216,10 +216,10 @@ proptest! {
         for (target, job, pause, is_served) in steps {
             now += Nanos::from_millis(pause);
             if is_served {
-                let turns = server.node.lock().turns();
+                let changes = server.node.lock().changes();
                 let others: Vec<_> = (0..2).map(|target| server.serve(now, target)).collect();
                 let jobs: Vec<_> = others.iter().flatten().collect();
-                prop_assert!(jobs.windows(2).all(|pair| pair[0] == pair[1]) || server.node.lock().turns() != turns);
+                prop_assert!(jobs.windows(2).all(|pair| pair[0] == pair[1]) || server.node.lock().changes() != changes);
                 served += jobs.len();
             } else {
                 server.issue(now, target, job);

@@ -236,7 +236,7 @@ impl FileRef {
         unsafe { &*self.0.content.get() }.as_ref().ok_or(Error::Argument(Errno::BADF))
     }
 
-    /// Turns the hold into a pointer for the descriptor table.
+    /// Makes the hold a pointer for the descriptor table.
     pub fn into_raw(self) -> *mut Description {
         let description = std::ptr::from_ref(self.0).cast_mut();
         std::mem::forget(self);

@@ -216,7 +216,7 @@ fn read_records(client: &Client, held: &FileRef, buffer: &mut [u8]) -> Result<is
         return Err(refusal(Errno::NOTDIR));
     }
     let mapping = held.mapping()?;
-    let _turn = mapping.position().lock();
+    let _lock = mapping.position().lock();
     let entries = client.read_open_dir(&held.file()?.capability, mapping.offset().load(Ordering::Relaxed))?;
     let is_at_end = entries.is_empty();
     let mut filled = 0;

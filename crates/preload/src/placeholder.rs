@@ -342,7 +342,7 @@ impl Memory {
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?.into_raw_fd()))
     }
 
-    /// Turns it into a descriptor that only names it, under the same number: the lowest that was free, which is
+    /// Makes it a descriptor that only names it, under the same number: the lowest that was free, which is
     /// what programs count on. Gives a duplicate as well.
     fn into_placeholder(self, close_on_exec: bool) -> Result<(RawFd, OwnedFd), Errno> {
         let named = Self::open(proc_path(self.0).as_c_str(), OFlags::PATH | OFlags::CLOEXEC)?;

@@ -96,7 +96,7 @@ mod tests {
     unsafe impl Sync for Shared {}
 
     #[test]
-    fn threads_take_turns() {
+    fn threads_exclude_each_other() {
         let shared = Shared(PositionLock(AtomicU32::new(0)), UnsafeCell::new(0));
         let shared = &shared;
         std::thread::scope(|scope| {

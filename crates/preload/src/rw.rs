@@ -120,7 +120,7 @@ pub fn read_on<'a>(
 ) -> Result<ssize_t, Error> {
     let file = readable(held)?;
     let mapping = held.mapping()?;
-    let _turn = mapping.position().lock();
+    let _lock = mapping.position().lock();
     let offset = mapping.offset().load(Ordering::Relaxed);
     let count = read_parts(client, file, offset, buffers)?;
     mapping.offset().store(offset + count as u64, Ordering::Relaxed);
@@ -135,7 +135,7 @@ pub fn write_on<'a>(
 ) -> Result<ssize_t, Error> {
     let file = writable(held)?;
     let mapping = held.mapping()?;
-    let _turn = mapping.position().lock();
+    let _lock = mapping.position().lock();
     let (offset, count) = if held.flags() & libc::O_APPEND != 0 {
         append(client, file, data)?
     } else {

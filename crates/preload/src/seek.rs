@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 pub fn seek(client: &Client, held: &FileRef, offset: off64_t, whence: c_int) -> Result<off64_t, Error> {
     let mapping = held.mapping()?;
     let size = || Ok::<_, Error>(client.get_attr(held.capability()?, b"", false)?.size_bytes as i64);
-    let _turn = mapping.position().lock();
+    let _lock = mapping.position().lock();
     let current = mapping.offset().load(Ordering::Relaxed) as i64;
     let target = match whence {
         libc::SEEK_SET => Some(offset),

@@ -3,7 +3,7 @@
 //!
 //! It waits for nobody: what a pending connection has said so far is all that is kept of it, and names are looked up and
 //! credentials decoded on other threads ([`crate::names`], [`crate::munge`]). It is fair: each origin has a bounded share of the places for pending connections
-//! ([`crate::pools`]), and of those that have said hello one of each origin is admitted in turn, since that is where the
+//! ([`crate::pools`]), and of those that have said hello one is admitted after the other, round-robin over origins, since that is where the
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
 use crate::clock;
@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex};
 
 /// A connection that has not said hello for this long is closed.
 const HELLO_WITHIN: Nanos = Nanos::from_secs(10);
-/// Kernel memory for what a stream sends ahead of its turn; the kernel takes twice as much with its own account of it.
+/// Kernel memory for what a stream sends before it is served; the kernel takes twice as much with its own account of it.
 const STREAM_BUFFER_LEN: usize = 256 << 10;
 /// What a stream is charged: that, and a short payload or reply whose client stalls.
 const STREAM_MEMORY_LEN: usize = 2 * STREAM_BUFFER_LEN + SMALL_LEN;

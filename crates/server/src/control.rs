@@ -1,4 +1,4 @@
-//! Sessions of control: a thread of its own answers their questions, one of each session in turn.
+//! Sessions of control: a thread of its own answers their questions, round-robin over sessions.
 //!
 //! It waits for nobody: an answer that is not taken waits in memory, which is bounded, and the acceptor goes on
 //! meanwhile. Each origin has a bounded share of the places ([`crate::pools`]); beyond it the session goes that has asked

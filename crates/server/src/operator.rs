@@ -193,7 +193,7 @@ fn warnings(core: &Core, spec: &PolicySpec) -> Vec<String> {
 }
 
 /// Of a server alone.
-const NOT_PLACED: &str = "this server is in no cluster: its files are on its own targets, in turn";
+const NOT_PLACED: &str = "this server is in no cluster: its files are on its own targets, round-robin";
 
 fn set_placement(core: &Core, placement: Option<&str>) -> Result<ControlReply, String> {
     let placement: Option<Placement> =

@@ -28,8 +28,8 @@ pub struct Phases {
     /// So that nobody pays for what is not there.
     is_on: AtomicBool,
     node: Mutex<Option<SharedIoNode>>,
-    /// [`isonomia_planning::IoNode::turns`] when a worker was last woken for it.
-    turns: AtomicU64,
+    /// [`isonomia_planning::IoNode::changes`] when a worker was last woken for it.
+    changes: AtomicU64,
     /// The wall clock when the first node was made.
     process: OnceLock<u64>,
     /// Nodes made.
@@ -82,12 +82,12 @@ impl Phases {
     /// Wakes a worker if somebody else has the targets than when this was last called.
     pub fn look(&self, bell: &Bell) {
         let Some(node) = self.node() else { return };
-        let (turns, has_changed) = {
+        let (changes, has_changed) = {
             let mut node = node.lock();
             node.settle(clock::now());
-            (node.turns(), node.has_changed())
+            (node.changes(), node.has_changed())
         };
-        if self.turns.swap(turns, Ordering::AcqRel) != turns {
+        if self.changes.swap(changes, Ordering::AcqRel) != changes {
             bell.ring();
         }
         if has_changed {

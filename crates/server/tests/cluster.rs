@@ -241,14 +241,14 @@ fn who_hears_of_a_newer_file_takes_it() {
 #[test]
 fn memory_is_shared_with_a_server_whose_socket_comes_last() {
     let cluster = Cluster::start(2);
-    let turned = |line: &str| match line.strip_prefix("listen = [").and_then(|list| list.strip_suffix(']')) {
+    let reversed = |line: &str| match line.strip_prefix("listen = [").and_then(|list| list.strip_suffix(']')) {
         Some(list) => format!(
             "listen = [{}]",
             list.split(", ").collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(", ")
         ),
         None => line.to_owned(),
     };
-    let newer: Vec<String> = cluster_file(&cluster).replace("epoch = 1", "epoch = 2").lines().map(turned).collect();
+    let newer: Vec<String> = cluster_file(&cluster).replace("epoch = 1", "epoch = 2").lines().map(reversed).collect();
     let newer = newer.join("\n");
     assert!(newer.contains("listen = [\"tcp:"), "{newer}");
     take_newer_file(&cluster, &newer);

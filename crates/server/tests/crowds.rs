@@ -270,13 +270,15 @@ fn a_flood_of_connects_by_one_user_fails_none_of_anothers() {
         let (address, is_over) = (&running.addresses[0], &is_over);
         let flood = move |once: &(dyn Fn(u64) + Sync)| {
             as_user(HOSTILE, || {
-                let turns = (0..).take_while(|_| !is_over.load(Ordering::Relaxed) && end.left().is_some());
-                turns.for_each(once);
+                let repeats = (0..).take_while(|_| !is_over.load(Ordering::Relaxed) && end.left().is_some());
+                repeats.for_each(once);
             });
         };
         // The flood's own connections are displaced or refused, which it does not look at.
         scope.spawn(move || flood(&|_| drop(connect(address, soon()))));
-        scope.spawn(move || flood(&|turn| drop(open_shared(address, &identity(turn, &format!("job {turn}")), soon()))));
+        scope.spawn(move || {
+            flood(&|number| drop(open_shared(address, &identity(number, &format!("job {number}")), soon())))
+        });
         let failed: Vec<String> = as_user(VICTIM, || {
             let try_once = |_| ControlConnection::connect(&running.addresses[0], None, Nanos::from_secs(20)).err();
             (0..50).filter_map(try_once).map(|error| error.to_string()).collect()

@@ -139,7 +139,7 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
     let tell = |request: RequestHeader| RequestHeader { op: Op::TellSize as u16, ..request };
     let behind = tell(RequestHeader { ino2: u64::MAX, valid: told::BEHIND, ..find });
     let mut stays = None;
-    for (turn, goes) in ["its process ends", "it asks for it", "the server is started again"].into_iter().enumerate() {
+    for (case, goes) in ["its process ends", "it asks for it", "the server is started again"].into_iter().enumerate() {
         // It writes, and does not tell.
         let mut line = connected(&near);
         let (capabilities, end) = capabilities_on(&mut line, &file);
@@ -152,7 +152,7 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
         };
         assert_eq!(asked(&data, 0, &write(100), b"ghost").0, 0, "{goes}");
         assert_eq!(longest(&cluster), 105, "{goes}");
-        match turn {
+        match case {
             0 => drop(line),
             1 => {
                 assert_eq!(asked_on(&mut line, &behind, b"").0, 0);

@@ -39,7 +39,7 @@ const DROPPED_AT_ONCE: usize = 256;
 /// counts, and those that begin count in the one that is not waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Passages {
-    turn: AtomicU8,
+    parity: AtomicU8,
     under_way: [AtomicUsize; 2],
 }
 
@@ -55,17 +55,17 @@ impl Drop for Passage<'_> {
 
 impl Passages {
     fn begin(&self) -> Passage<'_> {
-        let count = &self.under_way[usize::from(self.turn.load(SeqCst) & 1)];
+        let count = &self.under_way[usize::from(self.parity.load(SeqCst) & 1)];
         count.fetch_add(1, SeqCst);
         Passage(count)
     }
 
     /// Waits until all that began before has ended; false if `goes_on` says that it takes too long.
     fn drain(&self, goes_on: impl Fn() -> bool) -> bool {
-        // Twice: who read the turn before the last change may count only now, in either.
+        // Twice: who read the parity before the last change may count only now, in either.
         for _ in 0..2 {
-            let turn = self.turn.fetch_add(1, SeqCst) & 1;
-            while self.under_way[usize::from(turn)].load(SeqCst) > 0 {
+            let parity = self.parity.fetch_add(1, SeqCst) & 1;
+            while self.under_way[usize::from(parity)].load(SeqCst) > 0 {
                 if !goes_on() {
                     return false;
                 }

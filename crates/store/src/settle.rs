@@ -14,7 +14,7 @@
 //!
 //! # How it is kept
 //! * *A settled file is written*, cut or extended: the entry is committed and the journal synced before the first byte
-//!   changes ([`Store::before_change`]). So each turn from rest to work costs a sync; none is needed where nothing survives
+//!   changes ([`Store::before_change`]). So each change from rest to work costs a sync; none is needed where nothing survives
 //!   a power cut anyway.
 //! * *A new file is written*: the entry is committed, without a sync, before the first object exists. The record that
 //!   says that there are objects comes later, and the journal reaches storage from its beginning: whoever finds that
@@ -23,7 +23,7 @@
 //!   if the file was not written since before that began. This is looked at once more where the entry is removed, with
 //!   no write under way ([`Content::data`] is owned), and the removal stands in the journal after it.
 //! * *fsync* leaves the entry. It syncs no sidecar, and the next write needs no sync of the journal: a database that
-//!   writes and syncs in turn pays as much as without checksums.
+//!   writes and syncs alternately pays as much as without checksums.
 //!
 //! # Case by case
 //! * *The server is killed.* The host has every byte that was written and every batch; of the checksums those that were

@@ -31,7 +31,7 @@ impl TestServer {
     }
 
     /// Starts a cluster, in whose root the directory [`STRIPED`] is, to which everybody may write: files in it have a stripe of 4 KiB
-    /// on each server in turn.
+    /// on each server, round-robin.
     pub fn start_striped(servers: u16) -> Self {
         // In memory: each cut of a file waits for the storage of all servers.
         let mut cluster = Self::new(tempfile::tempdir_in("/dev/shm"), Some(servers));

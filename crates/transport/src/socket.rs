@@ -121,7 +121,7 @@ pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketEr
 }
 
 /// Has the kernel ask whether the other end is still there while nothing comes from it: a host that lost its power says no farewell,
-/// and who waits for a turn on it may do so for long.
+/// and who waits for a reply on it may do so for long.
 fn notice_loss(socket: &Parked) -> Result<(), SocketError> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_EVERY)?;

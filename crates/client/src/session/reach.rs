@@ -101,7 +101,7 @@ impl Session {
         addresses
     }
 
-    /// Tries each address in turn.
+    /// Tries one address after the other.
     fn connect_once(&self, identity: &Identity, deadline: Deadline) -> Result<Line, Trouble> {
         let addresses = self.addresses();
         let mut trouble = Trouble { may_pass: false, text: String::new() };

@@ -211,13 +211,13 @@ mod tests {
 
     /// Who waits at one target counts at all, and who is satisfied by what another one leaves is so.
     #[test]
-    fn it_is_the_whole_job_and_all_of_them_in_turn() {
+    fn it_is_the_whole_job_and_all_of_them_one_after_the_other() {
         let waits = decide(&mut plan("bsip"), 1, &[("A", &[(0, Some(1)), (1, None)]), ("B", &[(0, None)])]);
         assert_eq!((parts(&waits)[&(0, 0)], parts(&waits)[&(1, 0)]), (500, 500));
         // 30 %, told as 30.4 %, and a quarter of that is more than a third, and less than half of what the one with 4 % leaves.
-        let turn =
+        let last =
             decide(&mut plan("bsip"), 1, &[("A", &[(0, Some(30))]), ("B", &[(0, Some(4))]), ("C", &[(0, None)])]);
-        assert_eq!(parts(&turn)[&(2, 0)], 570);
+        assert_eq!(parts(&last)[&(2, 0)], 570);
         let all = decide(&mut plan("gift"), 1, &[("A", &[(0, Some(30))]), ("B", &[(0, Some(4))])]);
         assert_eq!((all.jobs, parts(&all)[&(0, 0)], parts(&all)[&(1, 0)]), (2, 500, 500));
     }

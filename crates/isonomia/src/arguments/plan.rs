@@ -25,7 +25,7 @@ pub enum PlanCommand {
     Pack(PackOptions),
 }
 
-/// Schedule applications that compute and do I/O in turn on one exclusive I/O node
+/// Schedule applications that compute and do I/O alternately on one exclusive I/O node
 ///
 /// The table has a first line with id,compute_s,io_s,iterations and, if you like, release_s: the length of one
 /// compute phase and of one I/O phase without company, and how often they follow each other. Applications begin

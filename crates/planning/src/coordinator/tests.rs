@@ -76,7 +76,7 @@ fn two_that_need_the_same_nodes_have_the_same_place_on_each() {
     assert_eq!(nodes[0].holder(), nodes[1].holder());
 }
 
-/// `names` begin at the nodes in turn while these are free, and then need them all.
+/// `names` begin at the nodes one after the other while these are free, and then need them all.
 fn cross(coordinator: &mut Coordinator, nodes: &mut [IoNode], names: &[&str]) -> Vec<Vec<AppId>> {
     let ids: Vec<Vec<AppId>> = nodes
         .iter_mut()

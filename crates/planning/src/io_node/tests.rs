@@ -255,11 +255,11 @@ proptest! {
             let states = node.states(time);
             let is_wanted = states.iter().any(|state| state.standing == Standing::Waiting);
             prop_assert!(admitted == 1 || !is_wanted, "idle while somebody waits");
-            let turn = (node.turns(), node.holder().cloned());
-            if let Some((turns, holder)) = &before {
-                prop_assert!(*turns != turn.0 || *holder == turn.1, "turns count changes");
+            let now = (node.changes(), node.holder().cloned());
+            if let Some((changes, holder)) = &before {
+                prop_assert!(*changes != now.0 || *holder == now.1, "changes are counted");
             }
-            before = Some(turn);
+            before = Some(now);
         }
         // Nobody serves anything any more: all who want the node have it once within as many leases.
         let mut wanting: BTreeSet<_> =

@@ -23,7 +23,7 @@
 //! ([`SHARED`]) than for a job alone ([`ALONE`]).
 //!
 //! Where nobody waits the depth may still be too large: five processes at a disk are all in service, the disk serves them
-//! in turn, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
+//! one after the other, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
 //! jobs are in service and none waits, half as many as there are is tried. A device that is parallel does half the work
 //! then, which a pair of windows shows, and the next such trial waits longer; one that is not does as much, and from then
 //! on the others wait in the arbiter. One job alone has nobody to share with, and is left alone.

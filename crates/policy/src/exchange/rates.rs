@@ -9,7 +9,7 @@
 //! closed loop that is what the programs have outstanding, which does not depend on the part, so nothing swings. Where nobody is
 //! held, all have what they use, and the rest in equal parts.
 //!
-//! Only where a program uses several places in turn, it depends on the parts where it waits: nearly always at the place with the
+//! Only where a program uses several places alternately, it depends on the parts where it waits: nearly always at the place with the
 //! smallest part for what is asked of it, and now and then at another one. By what is waiting that place would get all, and be the one with too
 //! much the next time. So a place counts as held for the part h of the time in which it was: it needs 1 − h of what it uses, and what it
 //! has waiting counts h-fold. Such a stream then has the same at all its places, where it can go on.
@@ -44,7 +44,7 @@ const HEADROOM: f64 = 1.0 / 32.0;
 pub const FLOOR: f64 = 1.0 / 64.0;
 /// A claim is lowered only if it is too large by more than this.
 const SLACK: f64 = 1.0 / 128.0;
-/// A claim of a class that is not held is lowered by this part of what it is too large: a stream that uses several servers in turn is held at
+/// A claim of a class that is not held is lowered by this part of what it is too large: a stream that uses several servers alternately is held at
 /// one of them, and needs as much of the others as soon as it goes on. One that is held lowers it by the part of the time in which it is.
 const LOWERED_BY_MIN: f64 = 1.0 / 4.0;
 /// It is looked at so much at least.
@@ -270,7 +270,7 @@ impl Divider {
             let demands: Vec<Demand> = places.iter().map(of).collect();
             let floor = FLOOR / (self.servers * places.len().max(1)) as f64;
             for (at, wanted) in places.iter().zip(wanted(&demands)) {
-                // Half of the way: of two places that one stream uses in turn, the slower one is held, and would be the faster one next.
+                // Half of the way: of two places that one stream uses alternately, the slower one is held, and would be the faster one next.
                 let of = &mut own.divided[*at];
                 *of += (wanted - *of) / 2.0;
                 let part = (own.claim * *of).max(floor);

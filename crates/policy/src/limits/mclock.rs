@@ -78,8 +78,8 @@ impl MClock {
         let tags = *self.classes.state(class);
         let has_queued = self.classes.has_queued(class);
         let may_go = has_queued && tags.limit <= now;
-        let set = |turns: &mut TagHeap, holds: bool, tag: u128| {
-            if holds { turns.set(class, (tag, JobId(class))) } else { turns.remove(class) }
+        let set = |heap: &mut TagHeap, holds: bool, tag: u128| {
+            if holds { heap.set(class, (tag, JobId(class))) } else { heap.remove(class) }
         };
         set(&mut self.limited, has_queued && !may_go, u128::from(tags.limit.0));
         set(&mut self.reserved, may_go && tags.reserved_pace.is_some(), u128::from(tags.reservation.0));

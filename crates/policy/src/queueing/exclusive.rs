@@ -64,8 +64,8 @@ pub(crate) struct Exclusive {
     /// A server's own work, queued or in flight: the inner arbiter's from the beginning, and in no count of a member's.
     own: BTreeSet<RequestId>,
     held: usize,
-    /// [`IoNode::turns`] when requests were last sorted.
-    turns: u64,
+    /// [`IoNode::changes`] when requests were last sorted.
+    changes: u64,
     now: Nanos,
 }
 
@@ -95,7 +95,7 @@ impl Exclusive {
             next_arrival: 0,
             own: BTreeSet::new(),
             held: 0,
-            turns: 0,
+            changes: 0,
             now: Nanos::ZERO,
         }
     }
@@ -109,10 +109,10 @@ impl Exclusive {
     fn sort(&mut self, now: Nanos) {
         let node = self.node.clone();
         let node = node.lock();
-        if node.turns() == self.turns {
+        if node.changes() == self.changes {
             return;
         }
-        self.turns = node.turns();
+        self.changes = node.changes();
         if self.jobs.values().any(|member| member.inner_queued > 0 && !node.admits(member.app)) {
             // They came before those that are held back; the last one is in front of the others at the end.
             let (back, stay): (Vec<Request>, Vec<Request>) = self.inner.drain().into_iter().partition(|request| {
@@ -169,7 +169,7 @@ impl Arbiter for Exclusive {
                 node.part(now, member.app);
                 (member.app, member.name) = (app, name);
                 // Who may be served is another question for what it has queued.
-                self.turns = node.turns().wrapping_sub(1);
+                self.changes = node.changes().wrapping_sub(1);
             }
             None => {
                 let member = Member { app, name, held: VecDeque::new(), inner_queued: 0, in_flight: 0 };
@@ -217,7 +217,7 @@ impl Arbiter for Exclusive {
         let app = member.app;
         let mut node = self.node.lock();
         node.arrive(now, app);
-        if node.turns() == self.turns && node.admits(app) {
+        if node.changes() == self.changes && node.admits(app) {
             drop(node);
             self.held -= 1;
             if let Some(last) = self.jobs.get_mut(&job).and_then(|member| member.held.pop_back()) {

@@ -121,11 +121,11 @@ pub(crate) struct FairFinish {
     /// By slot.
     habits: Vec<Habit>,
     /// Jobs with something queued, by tag, and some that had until lately.
-    turns: TagHeap<u64>,
+    queued: TagHeap<u64>,
     /// The same, by a virtual time before which they are not below the floor.
     floors: TagHeap<u64>,
     /// Jobs in a phase with nothing queued that are worth waiting for, by tag; of these, all that have been first in
-    /// [`Self::turns`] since.
+    /// [`Self::queued`] since.
     awaited: TagHeap<u64>,
     holds: Holds,
     /// With one level a job's pace in the clock does not change, and neither does the time at which it comes to the floor.
@@ -144,7 +144,7 @@ impl FairFinish {
             guarantee: settings.guarantee.micros() as f64 / 1e6,
             phases: Phases::new(&settings.tree, settings.sizes),
             habits: Vec::new(),
-            turns: TagHeap::default(),
+            queued: TagHeap::default(),
             floors: TagHeap::default(),
             awaited: TagHeap::default(),
             holds: Holds::new(&tuning),
@@ -158,7 +158,7 @@ impl FairFinish {
         let now = self.roster.advance(now);
         self.phases.clock.at(now);
         while let Some(slot) = self.roster.expire_one() {
-            self.turns.remove(slot);
+            self.queued.remove(slot);
             self.awaited.remove(slot);
             self.phases.end(slot);
         }
@@ -183,7 +183,7 @@ impl FairFinish {
 
     fn place(&mut self, slot: u32) {
         let tag = self.tag(slot);
-        self.turns.set(slot, (tag, self.roster.job(slot).id));
+        self.queued.set(slot, (tag, self.roster.job(slot).id));
     }
 
     /// Brings a job to its place by the floor at the present paces.
@@ -192,7 +192,7 @@ impl FairFinish {
         self.floors.set(slot, (floor, self.roster.job(slot).id));
     }
 
-    /// Puts the next job in turn at its present place by the floor, if it is queued and that may be another one: one whose user's
+    /// Puts the job whose turn is next at its present place by the floor, if it is queued and that may be another one: one whose user's
     /// other jobs have left the clock comes to the floor sooner than was foreseen.
     fn look_again(&mut self) {
         self.looked_at = if (self.looked_at as usize) + 1 < self.habits.len() { self.looked_at + 1 } else { 0 };
@@ -238,9 +238,9 @@ impl FairFinish {
         }
         let mut left = SMALLEST_MAX;
         loop {
-            let ((tag, job), slot) = self.turns.first()?;
+            let ((tag, job), slot) = self.queued.first()?;
             if !self.roster.job(slot).has_queued() {
-                self.turns.remove(slot);
+                self.queued.remove(slot);
                 if self.habits[slot as usize].is_prompt(self.holds.hold_max()) {
                     self.awaited.set(slot, (tag, job));
                 }
@@ -278,7 +278,7 @@ impl FairFinish {
 
     /// Puts a job that has nothing queued among the awaited if it is worth it, unless that is to be seen when its turn comes.
     fn consider_awaiting(&mut self, slot: u32) {
-        if !self.turns.contains(slot)
+        if !self.queued.contains(slot)
             && self.habits[slot as usize].is_prompt(self.holds.hold_max())
             && !self.awaited.contains(slot)
         {
@@ -310,7 +310,7 @@ impl Arbiter for FairFinish {
     fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
         self.advance(now);
         let Some((slot, queue)) = self.roster.remove_job(job) else { return Vec::new() };
-        for places in [&mut self.turns, &mut self.floors, &mut self.awaited] {
+        for places in [&mut self.queued, &mut self.floors, &mut self.awaited] {
             places.remove(slot);
         }
         self.phases.close(slot);
@@ -381,7 +381,7 @@ impl Arbiter for FairFinish {
         if self.roster.job(slot).has_queued() {
             self.enter(slot);
         } else {
-            self.turns.remove(slot);
+            self.queued.remove(slot);
         }
         true
     }
@@ -442,7 +442,7 @@ impl Arbiter for FairFinish {
                 // It was put off, and comes sooner now: what the clock served of it meanwhile is not all due at once.
                 self.phases.clock.forgo(account, self.tuning.lag_max);
             }
-            if self.turns.contains(slot) {
+            if self.queued.contains(slot) {
                 self.place(slot);
             }
             if self.awaited.contains(slot) {
@@ -467,12 +467,12 @@ impl Arbiter for FairFinish {
 
     fn drain(&mut self) -> Vec<Request> {
         for slot in 0..self.habits.len() as u32 {
-            if !self.roster.job(slot).has_queued() && self.turns.contains(slot) {
-                self.turns.remove(slot);
+            if !self.roster.job(slot).has_queued() && self.queued.contains(slot) {
+                self.queued.remove(slot);
                 self.consider_awaiting(slot);
             }
         }
-        self.turns.clear();
+        self.queued.clear();
         self.floors.clear();
         self.roster.drain()
     }

@@ -33,7 +33,7 @@ pub(crate) struct Job {
     queue: VecDeque<(u64, Request)>,
     /// Since when nothing is queued or in flight; meaningless while something is.
     idle_since: Nanos,
-    /// The jobs that turned idle just before and after it; [`NOBODY`] at the ends and while it is not in the list.
+    /// The jobs that became idle just before and after it; [`NOBODY`] at the ends and while it is not in the list.
     idle_before: u32,
     idle_after: u32,
     /// Whether it is in the list of idle jobs that are still active.
@@ -50,7 +50,7 @@ pub(crate) struct Roster {
     /// The ends of the list of jobs that are idle and still active, the one idle for longest first.
     idle_first: u32,
     idle_last: u32,
-    /// When the first of them turns inactive.
+    /// When the first of them becomes inactive.
     expiry: Nanos,
     active_window: Nanos,
     queued: usize,

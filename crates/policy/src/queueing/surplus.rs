@@ -9,7 +9,7 @@
 //! A job's *rank* is a coarse logarithm of what the order compares ([`Order::rank`]); the smallest is first, and among
 //! equals the phase that began first (then the lowest [`JobId`]). So a rank changes once for each doubling or
 //! so, and an order over many targets is broadcast once for each change ([`Arbiter::set_rank`]); a target that is told
-//! nothing ranks by what it sees itself. As in Aalo, the steps also keep equal phases from being served in turns, which
+//! nothing ranks by what it sees itself. As in Aalo, the steps also keep equal phases from being served alternately, which
 //! would end all of them late.
 //!
 //! A *phase* begins with the request that makes a job active and ends when it is no longer active.

@@ -19,7 +19,7 @@ struct Entry<T> {
     slot: u32,
 }
 
-/// Min-heap of turns that finds each slot's entry in O(1). O(log n) for every change.
+/// Min-heap of tags that finds each slot's entry in O(1). O(log n) for every change.
 #[derive(Default)]
 pub(crate) struct TagHeap<T = u128> {
     heap: Vec<Entry<T>>,
@@ -32,18 +32,18 @@ impl<T: Copy + Ord> Entry<T> {
         self.tag < other.tag || (self.tag == other.tag && self.job < other.job)
     }
 
-    fn turn(&self) -> (Tag<T>, u32) {
+    fn key(&self) -> (Tag<T>, u32) {
         ((self.tag, self.job), self.slot)
     }
 }
 
 impl<T: Copy + Ord> TagHeap<T> {
-    /// The slot with the smallest turn.
+    /// The slot with the smallest tag.
     pub(crate) fn first(&self) -> Option<(Tag<T>, u32)> {
-        self.heap.first().map(Entry::turn)
+        self.heap.first().map(Entry::key)
     }
 
-    /// The slots with the smallest turns, [`SMALLEST_MAX`] at most, in order.
+    /// The slots with the smallest tags, [`SMALLEST_MAX`] at most, in order.
     pub(crate) fn smallest(&self) -> impl Iterator<Item = (Tag<T>, u32)> {
         // Places whose parents were all given, and which were not given themselves.
         let mut open = [0; 1 + SMALLEST_MAX * (BRANCHES - 1)];
@@ -63,7 +63,7 @@ impl<T: Copy + Ord> TagHeap<T> {
                 open[open_len] = child;
                 open_len += 1;
             }
-            Some(self.heap[place].turn())
+            Some(self.heap[place].key())
         })
     }
 
@@ -77,17 +77,17 @@ impl<T: Copy + Ord> TagHeap<T> {
         self.heap.is_empty()
     }
 
-    /// Inserts `slot`, or changes its turn. O(1) if that is as it was.
-    pub(crate) fn set(&mut self, slot: u32, turn: Tag<T>) {
+    /// Inserts `slot`, or changes its tag. O(1) if that is as it was.
+    pub(crate) fn set(&mut self, slot: u32, key: Tag<T>) {
         if self.places.len() <= slot as usize {
             self.places.resize(slot as usize + 1, ABSENT);
         }
-        let entry = Entry { tag: turn.0, job: turn.1, slot };
+        let entry = Entry { tag: key.0, job: key.1, slot };
         let mut place = self.places[slot as usize] as usize;
         if place == ABSENT as usize {
             place = self.heap.len();
             self.heap.push(entry);
-        } else if self.heap[place].turn().0 == turn {
+        } else if self.heap[place].key().0 == key {
             return;
         }
         self.settle(place, entry);
@@ -153,19 +153,19 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_an_ordered_map(steps in proptest::collection::vec((0u32..40, proptest::option::of(0u128..9)), 0..120)) {
-            let mut turns = TagHeap::<u128>::default();
+            let mut heap = TagHeap::<u128>::default();
             let mut model = BTreeMap::new();
             for (slot, tag) in steps {
                 match tag {
-                    Some(tag) => { turns.set(slot, (tag, JobId(slot))); model.insert(slot, tag); }
-                    None => { turns.remove(slot); model.remove(&slot); }
+                    Some(tag) => { heap.set(slot, (tag, JobId(slot))); model.insert(slot, tag); }
+                    None => { heap.remove(slot); model.remove(&slot); }
                 }
                 let mut order: Vec<_> = model.iter().map(|(&slot, &tag)| ((tag, JobId(slot)), slot)).collect();
                 order.sort();
-                prop_assert_eq!(turns.first(), order.first().copied());
+                prop_assert_eq!(heap.first(), order.first().copied());
                 order.truncate(SMALLEST_MAX);
-                prop_assert_eq!(turns.smallest().collect::<Vec<_>>(), order);
-                prop_assert!((0..40).all(|slot| turns.contains(slot) == model.contains_key(&slot)));
+                prop_assert_eq!(heap.smallest().collect::<Vec<_>>(), order);
+                prop_assert!((0..40).all(|slot| heap.contains(slot) == model.contains_key(&slot)));
             }
         }
     }

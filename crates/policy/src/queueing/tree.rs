@@ -1,7 +1,7 @@
 //! The sharing tree: the chain of transition matrices of ThemisIO's Eq. 1, kept up to date incrementally.
 //!
 //! Each level of the policy is a level of the tree, each job a leaf. A node knows the sum of the weights of its
-//! active children, so the share of a job is the product along its path, O(depth), and a job that turns active
+//! active children, so the share of a job is the product along its path, O(depth), and a job that becomes active
 //! or inactive changes one sum per level at most, O(depth · log children) with the partial sums of the draw.
 //! Sums are integers: nothing drifts, however often jobs come and go. Jobs that are only claimed are leaves one level
 //! further down, below a node for their proof, unless the policy has a level for users.

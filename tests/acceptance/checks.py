@@ -1,4 +1,4 @@
-"""What programs that worked on a cluster wrote down, held against what is there."""
+"""What programs that worked on a cluster wrote down, compared with what is there."""
 
 from service import PREFIX
 

@@ -27,7 +27,7 @@ const SHARED: u16 = 4;
 const SHARED_CAP: Cap = Cap { bandwidth: "64MiB/s", per_op: "10us" };
 /// Such that every request goes to all of them.
 const SHARED_STRIPE_BYTES: u64 = 256 * KIB;
-/// Numbers of servers that are compared; the first is what the others are held against.
+/// Numbers of servers that are compared; the first is what the others are compared with.
 const SCALED: [u16; 4] = [1, 2, 4, 8];
 /// Of each of them.
 const SCALED_CAP: Cap = Cap { bandwidth: "32MiB/s", per_op: "10us" };

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_held_against_gift_and_token_buckets_in_each_figure() {
+    fn the_default_is_compared_with_gift_and_token_buckets_in_each_figure() {
         let one = Sample { alone: 100.0, both: 100.0, second: 50.0, deviation: 2.0, to_share_ms: 100.0 };
         let gift = Sample { deviation: 1.0, second: 40.0, ..one };
         let rows = rows_of(&[("fifo", one), (DEFAULT, one), ("gift", gift)]);

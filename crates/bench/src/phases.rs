@@ -206,7 +206,7 @@ impl Figures {
     }
 }
 
-/// Of the rows that are held against a baseline, for each way and repeat the geometric mean of how many times as fast as the baseline they
+/// Of the rows that are compared with a baseline, for each way and repeat the geometric mean of how many times as fast as the baseline they
 /// are: times count inversely. Single rows of a fraction of a second vary by tens of percent on virtual machines; their mean varies
 /// by a few.
 pub fn mean_speeds(rows: &[Row]) -> Vec<Row> {

@@ -39,7 +39,7 @@ const SETTLING_NS: u64 = 1_500_000_000;
 /// Nobody takes longer: all files on one busy target would take 40 s.
 const SPAN_NS_MAX: u64 = 120_000_000_000;
 const POLL: Duration = Duration::from_millis(20);
-/// What is compared; the last one is what the others are held against.
+/// What is compared; the last one is what the others are compared with.
 const WAYS: [Placement; 4] = [Placement::Hash, Placement::Random, Placement::RoundRobin, Placement::Balanced];
 
 #[derive(Debug, Serialize)]

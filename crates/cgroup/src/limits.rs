@@ -2,7 +2,7 @@
 
 use crate::knob::{Device, Direction, Knob, Layout};
 use crate::record::{self, BadRecord, Place};
-use crate::step::{Held, Step, step};
+use crate::step::{Own, Step, step};
 use isonomia_units::Rate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Write};
@@ -73,7 +73,7 @@ pub struct Removed {
 pub struct Limits {
     record: PathBuf,
     device: Device,
-    held: BTreeMap<Place, Held>,
+    own: BTreeMap<Place, Own>,
 }
 
 impl Limits {
@@ -83,8 +83,8 @@ impl Limits {
     /// The record cannot be read or written, or a limit in it cannot be removed.
     pub fn open(record: &Path, device: Device) -> Result<Self, LimitsError> {
         remove(record)?;
-        let limits = Self { record: record.to_owned(), device, held: BTreeMap::new() };
-        limits.keep_record(&limits.held)?;
+        let limits = Self { record: record.to_owned(), device, own: BTreeMap::new() };
+        limits.keep_record(&limits.own)?;
         Ok(limits)
     }
 
@@ -102,16 +102,16 @@ impl Limits {
                 values.extend(rate.map(|rate| (place, rate.bytes_per_s())));
             }
         }
-        let places: BTreeSet<Place> = self.held.keys().chain(values.keys()).cloned().collect();
+        let places: BTreeSet<Place> = self.own.keys().chain(values.keys()).cloned().collect();
         let (mut steps, mut refused, mut is_any_gone) = (Vec::new(), None, false);
         for place in places {
             match found(&place) {
                 Ok(found) => {
-                    let step = step(self.held.get(&place), found, values.get(&place).copied());
+                    let step = step(self.own.get(&place), found, values.get(&place).copied());
                     steps.push((place, step));
                 }
                 // A group that is gone has no limits.
-                Err(error) if error.kind() == ErrorKind::NotFound => is_any_gone |= self.held.remove(&place).is_some(),
+                Err(error) if error.kind() == ErrorKind::NotFound => is_any_gone |= self.own.remove(&place).is_some(),
                 Err(error) => _ = refused.get_or_insert(LimitsError::Group { path: place.file(), error }),
             }
         }
@@ -120,7 +120,7 @@ impl Limits {
             return refused.map_or(Ok(()), Err);
         }
         // While a limit is changed, the old value and the new one are ours.
-        let mut meanwhile = self.held.clone();
+        let mut meanwhile = self.own.clone();
         for (place, step) in &steps {
             if let Step::Set(value) = step {
                 meanwhile.entry(place.clone()).or_default().values.push(*value);
@@ -137,36 +137,36 @@ impl Limits {
             {
                 if error.kind() != ErrorKind::NotFound {
                     // What is there is found out the next time.
-                    self.held.extend(meanwhile.remove_entry(&place));
+                    self.own.extend(meanwhile.remove_entry(&place));
                     refused.get_or_insert(LimitsError::Group { path: place.file(), error });
                     continue;
                 }
-                self.held.remove(&place);
+                self.own.remove(&place);
                 continue;
             }
             match value {
-                Some(value) => _ = self.held.insert(place, Held { values: vec![value] }),
-                None => _ = self.held.remove(&place),
+                Some(value) => _ = self.own.insert(place, Own { values: vec![value] }),
+                None => _ = self.own.remove(&place),
             }
         }
-        self.keep_record(&self.held)?;
+        self.keep_record(&self.own)?;
         refused.map_or(Ok(()), Err)
     }
 
     /// How many limits there are.
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.own.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.own.is_empty()
     }
 
     /// The record is whole at any moment: it is written beside the old one, and takes its place. It need not be on stable storage:
     /// when the host stops, the limits are gone.
-    fn keep_record(&self, held: &BTreeMap<Place, Held>) -> Result<(), LimitsError> {
-        keep_record(&self.record, held)
+    fn keep_record(&self, own: &BTreeMap<Place, Own>) -> Result<(), LimitsError> {
+        keep_record(&self.record, own)
     }
 }
 
@@ -189,10 +189,10 @@ pub fn remove(record: &Path) -> Result<Removed, LimitsError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removed::default()),
         Err(error) => return Err(of_record(error)),
     };
-    let held = record::read(&text).map_err(|error| LimitsError::BadRecord { path: record.to_owned(), error })?;
+    let own = record::read(&text).map_err(|error| LimitsError::BadRecord { path: record.to_owned(), error })?;
     let (mut left, mut outcome, mut refused) = (BTreeMap::new(), Removed::default(), None);
-    for (place, held) in held {
-        let done = found(&place).and_then(|found| match step(Some(&held), found, None) {
+    for (place, own) in own {
+        let done = found(&place).and_then(|found| match step(Some(&own), found, None) {
             Step::Remove => put(&place, None).map(|()| true),
             _ => Ok(false),
         });
@@ -202,7 +202,7 @@ pub fn remove(record: &Path) -> Result<Removed, LimitsError> {
             Err(error) if error.kind() == ErrorKind::NotFound => outcome.let_go += 1,
             Err(error) => {
                 refused.get_or_insert(LimitsError::Group { path: place.file(), error });
-                left.insert(place, held);
+                left.insert(place, own);
             }
         }
     }
@@ -210,9 +210,9 @@ pub fn remove(record: &Path) -> Result<Removed, LimitsError> {
     refused.map_or(Ok(outcome), Err)
 }
 
-fn keep_record(record: &Path, held: &BTreeMap<Place, Held>) -> Result<(), LimitsError> {
+fn keep_record(record: &Path, own: &BTreeMap<Place, Own>) -> Result<(), LimitsError> {
     let beside = record.with_extension("new");
-    let written = std::fs::write(&beside, record::write(held)).and_then(|()| std::fs::rename(&beside, record));
+    let written = std::fs::write(&beside, record::write(own)).and_then(|()| std::fs::rename(&beside, record));
     written.map_err(|error| LimitsError::Record { path: record.to_owned(), error })
 }
 

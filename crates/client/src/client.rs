@@ -6,8 +6,8 @@
 //! server has something, any server can be asked: if the home is away, another one is.
 
 use crate::Error;
-use crate::held::{HeldLocks, Shared};
 use crate::list::List;
+use crate::own_locks::{OwnLocks, Shared};
 use crate::places::{self, Places};
 use crate::routes::Routes;
 use crate::session::{Conduct, Notice, Session, changes};
@@ -60,7 +60,7 @@ pub struct Client {
     /// With the others that were needed, each by its number.
     others: List<(ServerId, Session)>,
     routes: Routes,
-    pub(crate) held: Arc<HeldLocks>,
+    pub(crate) own_locks: Arc<OwnLocks>,
     /// Of changes of names and attributes.
     pub(crate) changed: Unsynced,
     /// How many I/O phases the process has begun and not ended.
@@ -73,15 +73,15 @@ impl Client {
         let config = Arc::new(config);
         let conduct = Conduct::default();
         let places = Arc::new(Places::new(&config.addresses));
-        let held = Arc::new(HeldLocks::default());
-        let home = Session::new(places.clone(), None, config.clone(), (conduct, held.clone()));
+        let own_locks = Arc::new(OwnLocks::default());
+        let home = Session::new(places.clone(), None, config.clone(), (conduct, own_locks.clone()));
         Self {
             config,
             places,
             home,
             others: List::default(),
             routes: Routes::default(),
-            held,
+            own_locks,
             changed: Unsynced::of_servers(MARKS_MAX),
             phases: AtomicU32::new(0),
         }
@@ -129,7 +129,7 @@ impl Client {
     /// Must be called in the child of a `fork` before any other operation: the parent's connections are the
     /// parent's. The child has one thread, so nothing else uses the client meanwhile.
     pub fn after_fork_in_child(&self) {
-        self.held.forget_all();
+        self.own_locks.forget_all();
         self.phases.store(0, Ordering::Relaxed);
         self.sessions().for_each(Session::after_fork_in_child);
     }
@@ -315,7 +315,7 @@ impl Client {
         let mut conduct = self.home.conduct();
         // Of the server that was named, and of no other.
         conduct.protection.server_name = None;
-        let conduct = (conduct, self.held.clone());
+        let conduct = (conduct, self.own_locks.clone());
         let session = Session::new(self.places.clone(), Some(server), self.config.clone(), conduct);
         let (_, session) =
             self.others.add((server, session), |others| others.iter().find(|(number, _)| *number == server));

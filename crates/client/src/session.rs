@@ -9,7 +9,7 @@ mod kinds;
 mod reach;
 
 use crate::files::OpenFile;
-use crate::held::{HeldLocks, Shared};
+use crate::own_locks::{OwnLocks, Shared};
 use crate::places::Places;
 use crate::unsynced::Mark;
 use crate::{ClientConfig, Error};
@@ -81,7 +81,7 @@ pub(crate) struct Session {
     server: AtomicU32,
     config: Arc<ClientConfig>,
     conduct: Conduct,
-    held: Arc<HeldLocks>,
+    own_locks: Arc<OwnLocks>,
     /// The number of the session of the server's in which this process has its locks; 0 before the first.
     claimed_in: AtomicU64,
     /// A thread is claiming these locks.
@@ -146,7 +146,7 @@ impl Session {
         places: Arc<Places>,
         server: Option<ServerId>,
         config: Arc<ClientConfig>,
-        (conduct, held): (Conduct, Arc<HeldLocks>),
+        (conduct, own_locks): (Conduct, Arc<OwnLocks>),
     ) -> Self {
         let place = || PoolEntry {
             busy: AtomicBool::new(false),
@@ -162,7 +162,7 @@ impl Session {
             server: AtomicU32::new(server.map_or(SERVER_UNKNOWN, |server| u32::from(server.0))),
             config,
             conduct,
-            held,
+            own_locks,
             claimed_in: AtomicU64::new(0),
             is_claiming: AtomicBool::new(false),
             has_noticed: AtomicBool::new(false),
@@ -253,7 +253,7 @@ impl Session {
                 line => line?,
             };
             if needs_locks(&request) {
-                self.held.check(Ino(request.ino))?;
+                self.own_locks.check(Ino(request.ino))?;
             }
             let mark = Mark::of(line);
             match line.exchange(&request, names, reply, self.config.timeout, self.conduct.manner) {
@@ -314,7 +314,7 @@ impl Session {
 
     /// EIO if a lock of the file was lost.
     pub fn check_locks(&self, file: &OpenFile) -> Result<(), Error> {
-        self.held.check(Ino(file.capability.ino))
+        self.own_locks.check(Ino(file.capability.ino))
     }
 
     pub fn malformed(&self) -> Error {

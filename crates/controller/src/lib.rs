@@ -5,9 +5,9 @@
 //!
 //! The followers report which job uses which of their targets, what it had there and whether it wants more ([`Report`], [`Load`]), and
 //! every interval the controller decides ([`Plan`], by the schemes of [`isonomia_allocation`], over those who want more than is due to
-//! them) and says what each job gets of each target ([`Allocation`]). Only what has changed is said, in both directions ([`Standing`]): a follower reports by itself when something has, and its last word holds
+//! them) and says what each job gets of each target ([`Allocation`]). Only what has changed is said, in both directions ([`Standing`]): a follower reports by itself when something has, and its last word counts
 //! until then. Now and then the controller asks ([`Ask`]; under policies that go by what jobs have at the moment, in every interval),
-//! which also renews what the follower holds; in between it
+//! which also renews what the follower has; in between it
 //! only says that it goes on. Whoever has not answered within [`TIMEOUT`] is left out until he does; when fewer
 //! than [`QUORUM_PERCENT`] of those who have jobs can be counted on, nothing is decided. An allocation is valid for some time
 //! after it came or was renewed; then it ends, and the targets share fairly by the policy's tree until there is a new one. So

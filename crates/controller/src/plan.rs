@@ -1,4 +1,4 @@
-//! One decision: what holds of each server in, what each is to be told out.
+//! One decision: what is known of each server in, what each is to be told out.
 
 mod accounts;
 mod joined;
@@ -437,7 +437,7 @@ pub(super) mod tests {
     use crate::message::{Changes, Load, ReportedJob, Row};
     use isonomia_units::TargetId;
 
-    /// What holds of a server with jobs of one user, which it numbers from 0: the name, the target, and the service that its phase
+    /// What is known of a server with jobs of one user, which it numbers from 0: the name, the target, and the service that its phase
     /// had there.
     pub(super) fn standing(rows: &[(&str, u16, u64)]) -> Standing {
         let job =

@@ -106,7 +106,7 @@ fn leaked_path(stopped: &seccomp_notif, argument: PathArgument, prefix: &Prefix)
         None => format!("/proc/{}/cwd", stopped.pid),
     };
     let base = std::fs::read_link(link).ok();
-    prefix.holds(base.as_ref().map(|base| base.as_os_str().as_bytes()), &path).then_some(path)
+    prefix.contains(base.as_ref().map(|base| base.as_os_str().as_bytes()), &path).then_some(path)
 }
 
 fn line(call: &Call, path: &[u8], pid: u32) -> String {

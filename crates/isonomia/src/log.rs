@@ -2,7 +2,7 @@
 //!
 //! Clients cause lines in a server's log, and a hostile one would fill the disk with them. So each place in the code
 //! writes a few lines for each user within a while, and some more for all users together; what is left out is counted,
-//! and the number stands before the next line of that place. It holds for every line, whoever writes it, at `info` and
+//! and the number stands before the next line of that place. It applies to every line, whoever writes it, at `info` and
 //! above; whoever asks for `debug` gets everything.
 
 use isonomia_units::Nanos;

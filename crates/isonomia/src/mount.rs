@@ -81,7 +81,7 @@ pub fn mount(options: &MountOptions) -> Result<()> {
         rustix::process::setsid().context("cannot leave the session of the terminal")?;
     }
     let log = options.background.then(|| open_log(options.log.as_deref())).transpose()?;
-    // Before the mount, so that it holds nothing of it.
+    // Before the mount, so that it has nothing of it.
     let guard = start_guard(log.as_ref());
     // Before the mount, so that no signal is missed once it can be seen.
     let signals = Signals::new([SIGINT, SIGTERM])?;

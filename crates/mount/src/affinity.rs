@@ -31,7 +31,7 @@ pub fn follow_program(pid: u32) {
     }
 }
 
-/// Moves this thread. Where that fails, for instance because there are more processors than a set holds, it stays.
+/// Moves this thread. Where that fails, for instance because there are more processors than a set has room for, it stays.
 fn move_to(processor: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     if processor >= CpuSet::MAX_CPU || !allowed.is_set(processor) {

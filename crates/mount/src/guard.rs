@@ -7,7 +7,7 @@
 //!
 //! The guard is started before there is a connection, so it keeps none open. The kernel tells it of the death of the
 //! mount's main thread by a signal (PR_SET_PDEATHSIG speaks of the *thread* that started a process). A file descriptor
-//! of the process (pidfd) would not do: it tells, like everything that a process holds open, of the last thread's death
+//! of the process (pidfd) would not do: it tells, like everything that a process has open, of the last thread's death
 //! only; since Linux 6.15 also with PIDFD_THREAD. What the guard has at hand then is the connection's own file `abort`,
 //! opened while the mount lived: it is never another connection's, whatever became of the mount meanwhile. The mount
 //! stays where it is, so that programs get ENOTCONN and do not see the directory beneath.

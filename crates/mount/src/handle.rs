@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// An open file, and the session that holds it open on the server.
+/// An open file, and the session that has it open on the server.
 pub struct Handle {
     /// What the server gave.
     pub file: OpenFile,

@@ -1,6 +1,6 @@
 //! Locks of bytes (`fcntl`) and of whole files (`flock`), kept by the server for all its clients.
 //!
-//! The kernel names the owner of a lock: a process, or an open file. Its names hold for the mount as a whole, so all
+//! The kernel names the owner of a lock: a process, or an open file. Its names are valid for the mount as a whole, so all
 //! locks are asked for through one session, the mount's own, whichever session opened the file; they end with the mount
 //! at the latest. A process's locks of bytes end when it closes any descriptor of the file, an open file's when that is
 //! closed.
@@ -134,11 +134,11 @@ impl Locks {
         let found = self.client()?.lock_in_the_way(file, owner, bytes_of(asked), kind).map_err(|e| errno(&e))?;
         Ok(match found {
             None => Found { start: 0, end: LAST_BYTE, kind: libc::F_UNLCK, pid: 0 },
-            Some(held) => Found {
-                start: held.start,
-                end: if held.len == 0 { LAST_BYTE } else { (held.start + (held.len - 1)).min(LAST_BYTE) },
-                kind: if held.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK },
-                pid: held.pid,
+            Some(found) => Found {
+                start: found.start,
+                end: if found.len == 0 { LAST_BYTE } else { (found.start + (found.len - 1)).min(LAST_BYTE) },
+                kind: if found.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK },
+                pid: found.pid,
             },
         })
     }

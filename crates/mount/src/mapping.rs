@@ -11,8 +11,8 @@
 
 use crate::data;
 use crate::handle::Handle;
-use crate::holdings::{File, Table, Validity};
 use crate::lease::{BLOCK_LEN, Blocks, Next};
+use crate::mapping_table::{File, Table, Validity};
 use crate::sessions::{Sessions, errno};
 use fuser::{INodeNo, Notifier, ReplyData};
 use isonomia_client::{Capability, Client, Error, Ino, LeaseEvents, OpenFile, Unsynced};

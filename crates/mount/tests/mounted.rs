@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Kind, permissions, size, links, target, and content of everything below the working directory. An archive holds the
+/// Kind, permissions, size, links, target, and content of everything below the working directory. An archive contains the
 /// time at which it was made.
 const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
                     find . -type f ! -name '*.zip' -print0 | sort -z | xargs -0r md5sum";

@@ -22,7 +22,7 @@ pub struct Job {
     pub app: App,
 }
 
-/// How much I/O a pack may hold (S).
+/// How much I/O a pack may have (S).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sensibility {
     /// As much as there is: First-Fit.

@@ -12,7 +12,7 @@ pub struct Machine {
     pub nodes: u32,
     /// I/O nodes (R), at least 1.
     pub io_nodes: u32,
-    /// How much I/O a pack may hold.
+    /// How much I/O a pack may have.
     pub sensibility: Sensibility,
     /// Order of I/O phases inside a pack.
     pub order: Order,
@@ -109,9 +109,9 @@ impl Plan {
         for run in &self.packs {
             for (&job, outcome) in run.pack.jobs.iter().zip(&run.jobs) {
                 let nodes = u128::from(jobs[job].nodes);
-                let held = outcome.completion.since(outcome.release);
+                let occupied = outcome.completion.since(outcome.release);
                 time.useful += nodes * u128::from(outcome.alone.0);
-                time.delayed += nodes * u128::from(held.since(outcome.alone).0);
+                time.delayed += nodes * u128::from(occupied.since(outcome.alone).0);
             }
         }
         let all = u128::from(machine.nodes) * u128::from(machine.io_nodes) * u128::from(self.makespan().0);

@@ -109,7 +109,7 @@ pub struct Dispatcher<R, A = Infallible> {
     attribution: Attribution,
     /// What that time is worth, by reads and writes.
     worth: Worth,
-    /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
+    /// The most that are in service: the queue belongs in the arbiter, where the policy decides, not in the device.
     depth: Depth,
     /// By number of the request.
     entries: Slab<Entry<R, A>>,

@@ -28,7 +28,7 @@
 //! the longest of a job's ([`Exchange::fair_ends`]).
 //!
 //! A table counts until a newer one comes, or for three λ ([`KEPT_FOR`], [`KEPT_MIN`]): a server that is silent is forgotten,
-//! and where nobody else is heard of, the policy holds on each server by itself. Jobs that are new since the last time have what the
+//! and where nobody else is heard of, the policy applies on each server by itself. Jobs that are new since the last time have what the
 //! policy says beside the others, and no job's part is below an eighth of what presence gives it ([`FLOOR`]).
 
 mod course;

@@ -22,7 +22,7 @@ fn assert_near(outcome: &Outcome, due: &[f64], tolerance: f64, what: &str) {
 }
 
 #[test]
-fn one_synchronous_process_holds_its_own_against_four() {
+fn one_synchronous_process_has_its_share_against_four() {
     for (workers, target) in settings() {
         for service_us in [100, 300, 1000] {
             for think_us in [10, 50] {

@@ -130,7 +130,7 @@ fn an_error_dies_away_and_does_not_swing() {
     }
 }
 
-/// Servers are held up by chance, for a tenth of an interval at a time on the average.
+/// Servers are delayed by chance, for a tenth of an interval at a time on the average.
 #[test]
 fn chance_matters_less_than_where_presence_counts() {
     for ms in INTERVALS_MS {

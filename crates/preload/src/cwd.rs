@@ -2,7 +2,7 @@
 //!
 //! The kernel cannot be there, so it is left in a directory of `/proc` where nothing can be created and hardly
 //! anything has a name: a relative path that this library misses fails instead of meaning another file. Programs
-//! started from here learn of the directory by an inherited descriptor of a memory file that holds its inode, with the
+//! started from here learn of the directory by an inherited descriptor of a memory file that contains its inode, with the
 //! proof that this user came there.
 
 use crate::calls::real;
@@ -19,7 +19,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, fence};
 
-/// Name of the memory file that holds the capability.
+/// Name of the memory file that contains the capability.
 const NAME: &CStr = c"isonomia-cwd";
 /// How `/proc/self/fd/N` shows it.
 const LINK: &[u8] = b"/memfd:isonomia-cwd";
@@ -255,7 +255,7 @@ pub fn chdir(path: CPath) -> c_int {
 pub fn fchdir(fd: c_int) -> c_int {
     by_fd(
         fd,
-        |client, held| enter_checked(client, held.capability()?, b""),
+        |client, file_ref| enter_checked(client, file_ref.capability()?, b""),
         || {
             let changed = real::fchdir(fd);
             if changed == 0 {

@@ -1,9 +1,9 @@
 //! Open file descriptions of this process: what its placeholder descriptors stand for.
 //!
 //! Descriptions live in memory that is reused but never given back, so that a look-up may touch one that is being
-//! closed: it takes a hold, sees that the slot has changed, and lets go.
+//! closed: it counts its use, sees that the slot has changed, and uncounts it.
 //!
-//! References on the server: each *process* that uses an inode holds one reference per description. It is taken by
+//! References on the server: each *process* that uses an inode has one reference per description. It is taken by
 //! the open, or after fork and exec at the first use ([`FileRef::file`]), and given back with the last descriptor. A
 //! process that only passes a descriptor on never connects. One that changes its user is another process to the server
 //! ([`crate::connection`]), so a description says which client has the reference. So is its proof of the open another
@@ -92,7 +92,7 @@ impl Drop for Content {
     }
 }
 
-/// A hold on a description: while it lasts, the description stays.
+/// A counted use of a description: while it lasts, the description stays.
 pub struct FileRef(&'static Description);
 
 // SAFETY: `content` changes only while nobody has a reference to the description.
@@ -232,18 +232,18 @@ impl FileRef {
     }
 
     fn content(&self) -> Result<&Content, Error> {
-        // SAFETY: held, so nobody changes the content.
+        // SAFETY: in use, so nobody changes the content.
         unsafe { &*self.0.content.get() }.as_ref().ok_or(Error::Argument(Errno::BADF))
     }
 
-    /// Makes the hold a pointer for the descriptor table.
+    /// Makes the use a pointer for the descriptor table.
     pub fn into_raw(self) -> *mut Description {
         let description = std::ptr::from_ref(self.0).cast_mut();
         std::mem::forget(self);
         description
     }
 
-    /// The hold that [`Self::into_raw`] gave away.
+    /// The use that [`Self::into_raw`] gave away.
     pub fn from_raw(description: &'static Description) -> Self {
         Self(description)
     }
@@ -281,7 +281,7 @@ impl Drop for FileRef {
         if self.0.references.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        // SAFETY: that was the last hold; a free place gives no new ones.
+        // SAFETY: that was the last use; a free place gives no new ones.
         let content = unsafe { (*self.0.content.get()).take() };
         let holder = self.0.holder();
         // In a signal handler that has interrupted another change of the list, the lock is not to be had: then this place is

@@ -146,10 +146,10 @@ pub fn opendir(path: CPath) -> *mut DIR {
 pub fn fdopendir(fd: c_int) -> *mut DIR {
     by_fd(
         fd,
-        |_, held| {
+        |_, file_ref| {
             // With a reference from now on.
-            held.file()?;
-            if held.is_directory() { Ok(stream(fd)) } else { Err(refusal(Errno::NOTDIR)) }
+            file_ref.file()?;
+            if file_ref.is_directory() { Ok(stream(fd)) } else { Err(refusal(Errno::NOTDIR)) }
         },
         || real::fdopendir(fd),
     )
@@ -211,13 +211,13 @@ pub fn dirfd(dir: *mut DIR) -> c_int {
 const RECORD_HEAD_LEN: usize = 19;
 
 /// Fills `buffer` with records from the place where the open file is: its offset, as on Linux.
-fn read_records(client: &Client, held: &FileRef, buffer: &mut [u8]) -> Result<isize, Error> {
-    if !held.is_directory() {
+fn read_records(client: &Client, file_ref: &FileRef, buffer: &mut [u8]) -> Result<isize, Error> {
+    if !file_ref.is_directory() {
         return Err(refusal(Errno::NOTDIR));
     }
-    let mapping = held.mapping()?;
+    let mapping = file_ref.mapping()?;
     let _lock = mapping.position().lock();
-    let entries = client.read_open_dir(&held.file()?.capability, mapping.offset().load(Ordering::Relaxed))?;
+    let entries = client.read_open_dir(&file_ref.file()?.capability, mapping.offset().load(Ordering::Relaxed))?;
     let is_at_end = entries.is_empty();
     let mut filled = 0;
     for entry in entries {
@@ -232,22 +232,22 @@ fn read_records(client: &Client, held: &FileRef, buffer: &mut [u8]) -> Result<is
         filled += len;
         mapping.offset().store(entry.cookie, Ordering::Relaxed);
     }
-    // A buffer that holds not even one record is not the end of the directory.
+    // A buffer in which there is room for not even one record is not the end of the directory.
     if filled == 0 && !is_at_end { Err(refusal(Errno::INVAL)) } else { Ok(filled as isize) }
 }
 
 pub fn getdents64(fd: c_int, buffer: Buffer, len: usize) -> isize {
     by_fd(
         fd,
-        |client, held| read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?),
+        |client, file_ref| read_records(client, file_ref, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?),
         || real::getdents64(fd, buffer, len),
     )
 }
 
 pub fn getdirentries(fd: c_int, buffer: Buffer, len: usize, base: Out<i64>) -> isize {
-    let serve = |client: &'static Client, held: &FileRef| {
-        base.put(held.mapping()?.offset().load(Ordering::Relaxed) as i64)?;
-        read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?)
+    let serve = |client: &'static Client, file_ref: &FileRef| {
+        base.put(file_ref.mapping()?.offset().load(Ordering::Relaxed) as i64)?;
+        read_records(client, file_ref, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?)
     };
     by_fd(fd, serve, || real::getdirentries(fd, buffer, len, base))
 }

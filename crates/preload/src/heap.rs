@@ -1,7 +1,7 @@
 //! Memory for this library's own code.
 //!
 //! A program's `malloc` may be anybody's: jemalloc's, tcmalloc's, a sanitizer's. Those call `open`, `readlink`, `mmap` with
-//! their locks held, and with that the hooks here; a hook that asked `malloc` for memory would wait for itself. So this
+//! their locks taken, and with that the hooks here; a hook that asked `malloc` for memory would wait for itself. So this
 //! library has heaps of its own, of memory from the kernel. (What a program is given to free, such as the path of
 //! `getcwd(NULL)`, comes from its `malloc`: [`crate::foreign::malloc_string`].)
 //!

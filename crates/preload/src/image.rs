@@ -81,10 +81,10 @@ pub fn find(dir: c_int, path: CPath) -> Option<Result<Program, Error>> {
 
 /// The program behind descriptor `fd` if it is ours.
 pub fn behind(fd: c_int) -> Option<Result<Program, Error>> {
-    let held = table::find(fd)?;
+    let file_ref = table::find(fd)?;
     Some(client().and_then(|client| {
         let name = placeholder::proc_path(fd).as_c_str().to_bytes().to_vec();
-        load(client, held.capability()?, b"", &name, &mut Vec::new())
+        load(client, file_ref.capability()?, b"", &name, &mut Vec::new())
     }))
 }
 
@@ -93,7 +93,7 @@ fn follow(routed: Routed, named: &[u8]) -> Result<Program, Error> {
     follow_into(routed, named, &mut inserted)
 }
 
-/// Follows links out of the prefix and in again. `inserted` holds the arguments of the scripts so far.
+/// Follows links out of the prefix and in again. `inserted` has the arguments of the scripts so far.
 fn follow_into(mut routed: Routed, named: &[u8], inserted: &mut Vec<CString>) -> Result<Program, Error> {
     for _ in 0..LINKS_MAX {
         let (at, path) = match routed {

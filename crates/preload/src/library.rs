@@ -40,7 +40,7 @@ thread_local! {
     static PATH: Cell<*mut c_char> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// Where a call goes on: what two registers hold when the hook's function returns.
+/// Where a call goes on: what two registers contain when the hook's function returns.
 #[repr(C)]
 pub struct Onward {
     path: *const c_char,

@@ -1,13 +1,13 @@
 //! Placeholder descriptors: what the kernel sees in place of an open file.
 //!
 //! For each open file there is one page in a memory file (`memfd`) that every process which inherits the descriptor
-//! maps: the capability, the layout, the status flags, the offset. The program holds an `O_PATH` descriptor of that
+//! maps: the capability, the layout, the status flags, the offset. The program has an `O_PATH` descriptor of that
 //! memory file. It is duplicated, inherited, closed on exec, and passed on by the kernel like any descriptor, but
 //! reading, writing, or mapping it gives EBADF: a call that this library missed fails loudly and never touches
 //! other data. After an exec the library finds the placeholders by their name in `/proc/self/fd` and maps them
 //! again ([`adopt`]).
 //!
-//! A capability holds for one user. A process that becomes another one has it made out to that user as well before, and
+//! A capability is valid for one user. A process that becomes another one has it made out to that user as well before, and
 //! leaves that in the page ([`Mapping::add`]): for itself, and for the program that it executes.
 //!
 //! The page is not trusted beyond the process's own user: whatever stands in it, the server checks the capability.
@@ -84,7 +84,7 @@ pub struct Mapping(Arc<Mapped>);
 /// See [`Mapping`]: there as long as anything is kept in the page ([`Mapping::unsynced`]).
 struct Mapped {
     page: NonNull<Page>,
-    /// A second descriptor, with which the page can be used again if no other process ever held it: see [`recycle`].
+    /// A second descriptor, with which the page can be used again if no other process ever had it: see [`recycle`].
     twin: Option<Twin>,
 }
 
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_nobody_else_can_hold_is_used_again() {
+    fn a_page_that_nobody_else_can_have_is_used_again() {
         let close = |fd: RawFd, mapping: Mapping| {
             // SAFETY: `create` gave the descriptor to this test.
             unsafe { rustix::io::close(fd) };

@@ -80,8 +80,8 @@ fn route_relative<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) -> Result<Rou
 
 /// The directory behind a descriptor of ours.
 fn directory_of(dir: c_int) -> Result<Option<Capability>, Error> {
-    let Some(held) = table::find(dir) else { return Ok(None) };
-    if held.is_directory() { held.capability().map(Some) } else { Err(refusal(Errno::NOTDIR)) }
+    let Some(file_ref) = table::find(dir) else { return Ok(None) };
+    if file_ref.is_directory() { file_ref.capability().map(Some) } else { Err(refusal(Errno::NOTDIR)) }
 }
 
 #[cold]
@@ -179,7 +179,7 @@ pub fn by_fd<T: Failure>(
         return real();
     }
     match table::find(fd) {
-        Some(held) => returned(client().and_then(|client| ours(client, &held))),
+        Some(file_ref) => returned(client().and_then(|client| ours(client, &file_ref))),
         None => real(),
     }
 }
@@ -203,7 +203,7 @@ pub fn by_path_or_fd<T: Failure>(
 fn empty_path(dir: c_int) -> Result<Option<Capability>, Error> {
     match dir {
         libc::AT_FDCWD => Ok(cwd::current()),
-        _ => table::find(dir).map(|held| held.capability()).transpose(),
+        _ => table::find(dir).map(|file_ref| file_ref.capability()).transpose(),
     }
 }
 
@@ -250,7 +250,7 @@ pub fn by_paths<T: Failure>(
     }
 }
 
-/// The text that the kernel is to see instead. A path of the program's cannot hold a NUL, so neither does this one.
+/// The text that the kernel is to see instead. A path of the program's cannot contain a NUL, so neither does this one.
 fn rewritten(routed: Result<Routed, Error>) -> Option<CString> {
     match routed {
         Ok(Routed::TheirsBy(other)) => CString::new(other).ok(),

@@ -223,9 +223,9 @@ pub fn setmntent(path: CPath, mode: CPath) -> *mut FILE {
 }
 
 pub fn fdopen(fd: c_int, mode: CPath) -> *mut FILE {
-    let Some(held) = table::find(fd) else { return real::fdopen(fd, mode) };
+    let Some(file_ref) = table::find(fd) else { return real::fdopen(fd, mode) };
     let Ok(mode) = parsed(mode) else { return fail(Errno::INVAL) };
-    let allowed = match held.flags() & libc::O_ACCMODE {
+    let allowed = match file_ref.flags() & libc::O_ACCMODE {
         libc::O_RDONLY => mode.first == b'r' && !mode.plus,
         libc::O_WRONLY => mode.first != b'r' && !mode.plus,
         _ => true,
@@ -234,7 +234,7 @@ pub fn fdopen(fd: c_int, mode: CPath) -> *mut FILE {
         return fail(Errno::INVAL);
     }
     if mode.first == b'a' {
-        fcntl::fcntl(fd, libc::F_SETFL, i64::from(held.flags() | libc::O_APPEND));
+        fcntl::fcntl(fd, libc::F_SETFL, i64::from(file_ref.flags() | libc::O_APPEND));
     }
     stream(fd, &mode)
 }

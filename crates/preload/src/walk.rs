@@ -161,7 +161,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Calls the program's function, with `FTW_CHDIR` in the directory that holds the file.
+    /// Calls the program's function, with `FTW_CHDIR` in the directory that contains the file.
     fn report(&self, path: &CStr, found: &libc::stat, kind: c_int, place: &Ftw) -> c_int {
         if self.home.is_some() {
             let reached = self.reached(path);

@@ -67,7 +67,7 @@ ops! {
     SetAttr = 2,
     /// Opens or creates the path: `len` is the access asked for, `mode`, `flags` [`flag::CREATE`] and others, perhaps with
     /// an [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`], the
-    /// [`FileObjects`](crate::object::FileObjects) of a spread file with their codes, and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
+    /// [`FileObjects`](crate::object::FileObjects) of a spread file with their codes, and the layout. The session has one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
     /// Gives back one reference of this session to `ino` as the open file `owner`. With
     /// [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end of a spread file is cut off soon; `len` as in [`Op::TellSize`].
@@ -257,7 +257,7 @@ pub mod reading {
 pub mod lock {
     /// A shared lock.
     pub const SHARED: u32 = 1;
-    /// An exclusive lock. With neither, what the owner holds is given up.
+    /// An exclusive lock. With neither, what the owner has is given up.
     pub const EXCLUSIVE: u32 = 2;
     /// The file as a whole, as of `flock(2)`: such locks and locks of bytes do not see each other.
     pub const WHOLE: u32 = 4;

@@ -290,7 +290,7 @@ pub struct Welcome {
     /// What becomes of frames after this one: the greater of what the client and the server want.
     pub integrity: Integrity,
     /// The number of the session that the connection is one of, not 0; 0 for an operator's. Where a client's connections have
-    /// another number than before, the server has nothing any more of what the client held.
+    /// another number than before, the server has nothing any more of what the client had.
     pub session: u64,
     /// The server's *verifier*, 1 to [`VERIFIER_MAX`], as in NFS: another one than before if what it acknowledged, and had not yet
     /// put on stable storage, may have been lost since.

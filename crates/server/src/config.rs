@@ -97,7 +97,7 @@ pub struct TargetConfig {
     pub cache: PageCache,
 }
 
-/// What the control groups of jobs are limited by while the controller's allocation holds.
+/// What the control groups of jobs are limited by while the controller's allocation applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CgroupConfig {

@@ -67,7 +67,7 @@ pub struct Core {
     /// Wakes a worker.
     pub bell: Bell,
     connections: RwLock<HashMap<u64, Arc<Connection>>>,
-    /// Client processes, and what they hold.
+    /// Client processes, and what they have.
     pub sessions: Sessions,
     /// What executing processes left to their next programs.
     pub release_queue: ReleaseQueue,

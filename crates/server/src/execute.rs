@@ -199,9 +199,9 @@ pub fn write(
     if let Err(elsewhere) = store.namespace().check_is_here(Ino(header.ino)) {
         return finish(header, Op::Write, Err(elsewhere.into()), reply);
     }
-    // Held to the end of the write: until then nobody else gets the mapping.
-    let _held = match mapping::hold_to_write_back(core, header) {
-        Ok(held) => held,
+    // Kept to the end of the write: until then nobody else gets the mapping.
+    let _pinned = match mapping::pin_to_write_back(core, header) {
+        Ok(pinned) => pinned,
         Err(errno) => return ReplyHeader::error(header.seq, errno.raw_os_error().unsigned_abs()),
     };
     let outcome = (|| {
@@ -435,7 +435,7 @@ fn check_beside(core: &Core, at: Ino) -> Result<(), StoreError> {
 }
 
 /// Whether the inode that a request names is where its path begins. Other operations name an open file, for which there are
-/// checks of their own, or something that is looked up in what the session itself holds.
+/// checks of their own, or something that is looked up in what the session itself has.
 const fn begins_somewhere(op: Op) -> bool {
     match op {
         Op::GetAttr
@@ -482,7 +482,7 @@ const fn begins_somewhere(op: Op) -> bool {
     }
 }
 
-/// Whether a request is for the very inode that it names, by a capability or by what the session holds, and not for where a
+/// Whether a request is for the very inode that it names, by a capability or by what the session has, and not for where a
 /// path from there leads. Only the root server follows paths from the root directory.
 const fn is_for_inode(op: Op) -> bool {
     matches!(op, Op::Release | Op::Adopt | Op::Fsync | Op::ReadDir | Op::Delegate | Op::Lock)

@@ -126,7 +126,7 @@ impl Histories {
                 continue;
             }
             // The directory may be another process's by now. And what room is left is kept for names and sizes.
-            if !store.fence().holds() || store.is_full() {
+            if !store.fence().is_valid() || store.is_full() {
                 return;
             }
             file.write(dir, target, now);

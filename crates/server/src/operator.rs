@@ -237,7 +237,7 @@ fn apply_instead(
     draw: Option<Draw>,
     instead_of: Option<&str>,
 ) -> Result<ControlReply, String> {
-    // Held to the end: a job that joins meanwhile is announced to the new arbiters (`Core::announce`).
+    // Locked to the end: a job that joins meanwhile is announced to the new arbiters (`Core::announce`).
     let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
     if !is_instead_of(&policy, instead_of) {
         return Err(CHANGED.to_owned());
@@ -255,7 +255,7 @@ fn apply_instead(
     })
 }
 
-/// Has arbiters made anew, by `policy`, which is held until that is done.
+/// Has arbiters made anew, by `policy`, which is locked until that is done.
 pub fn follow(core: &Core, policy: &Policy) {
     // First, so that what comes from now on is judged for the new rules.
     core.shadowing.name_prefixes(&core.targets, &core.prefixes, &policy.spec);

@@ -155,8 +155,8 @@ impl Core {
         }
     }
 
-    /// Answers what is held, and holds no reply any more: the server stops.
-    pub fn hold_no_more(&self) {
+    /// Answers what is delayed, and delays no reply any more: the server stops.
+    pub fn delay_no_more(&self) {
         for target in &self.targets {
             if let Some(pages) = &target.write_back {
                 self.let_go(target, pages.stop(), clock::now());

@@ -9,7 +9,7 @@
 //! sends each program one of another open file, which lives as long as the descriptor, a copy of it, or a mapping by it
 //! does, in whatever process. [`Segment::is_in_use`] and [`Segment::may_be_stored_to`] ask.
 //!
-//! Who changes the file or the segment holds its state. What a program stores while the server writes to the same bytes is
+//! Who changes the file or the segment has locked its state. What a program stores while the server writes to the same bytes is
 //! as with any two writes at once.
 
 use crate::jobs::Job;
@@ -52,10 +52,10 @@ pub struct Segment {
     state: Mutex<State>,
 }
 
-/// What changes of a segment, for whoever holds it.
+/// What changes of a segment, for whoever has locked it.
 #[derive(Debug)]
 pub struct State {
-    /// Of each block, the hash of what the objects held when it was last brought to or from them; 0 if that is not known.
+    /// Of each block, the hash of what was in the objects when it was last brought to or from them; 0 if that is not known.
     sums: Vec<u64>,
     /// Whether programs may have stored to it.
     is_stored_to: bool,
@@ -149,7 +149,7 @@ impl Segment {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A descriptor to write to it by. Only who holds the state asks for one.
+    /// A descriptor to write to it by. Only who has locked the state asks for one.
     fn writable(&self) -> Result<OwnedFd, Errno> {
         self.open_anew(OFlags::RDWR)
     }
@@ -232,12 +232,12 @@ impl Segment {
         self.open_anew(if stores { OFlags::RDWR } else { OFlags::RDONLY })
     }
 
-    /// Whether any process has a descriptor or a mapping of it, or is about to be given one. The caller holds the state.
+    /// Whether any process has a descriptor or a mapping of it, or is about to be given one. The caller has locked the state.
     pub fn is_in_use(&self) -> bool {
         !self.has_lease(nix::libc::F_WRLCK)
     }
 
-    /// Whether any process has one to write, or is about to be given one. The caller holds the state.
+    /// Whether any process has one to write, or is about to be given one. The caller has locked the state.
     pub fn may_be_stored_to(&self) -> bool {
         !self.has_lease(nix::libc::F_RDLCK)
     }
@@ -265,7 +265,7 @@ impl Segment {
         }
     }
 
-    /// Reads what the objects hold of `range`, into the memory if `into_memory`; gives how many bytes.
+    /// Reads what is in the objects of `range`, into the memory if `into_memory`; gives how many bytes.
     fn take_from_objects(
         &self,
         state: &mut State,
@@ -453,7 +453,7 @@ impl State {
     }
 }
 
-/// Gives `write` the blocks of `piece`, which begins at `start` of the file, that are not what the objects hold; gives how
+/// Gives `write` the blocks of `piece`, which begins at `start` of the file, that are not as in the objects; gives how
 /// many bytes it wrote.
 fn write_changed(
     state: &mut State,

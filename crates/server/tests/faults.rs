@@ -188,7 +188,7 @@ fn a_client_that_scribbles_on_its_memory_garbles_its_own_bytes_at_most() {
 }
 
 #[test]
-fn streams_that_stall_or_lie_hold_nobody_up() {
+fn streams_that_stall_or_lie_delay_nobody() {
     let running = start(|_| {});
     let client = &running.clients()[1];
     let file = client.open(Ino::ROOT, b"f", &create()).unwrap();

@@ -279,7 +279,7 @@ fn refuse_rings() {
 
 #[test]
 fn threads_wait_where_the_kernel_has_no_ring_for_the_server() {
-    // The filter holds for this thread and all that it starts, and for as long as they live.
+    // The filter applies to this thread and all that it starts, and for as long as they live.
     let test = std::thread::spawn(|| {
         refuse_rings();
         assert!(<IoUring>::new(1).is_err());

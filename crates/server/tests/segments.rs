@@ -361,7 +361,7 @@ fn a_mount_and_programs_have_a_mapping_one_after_the_other() {
     until_all_is_given_back(&running);
 }
 
-/// What a file must hold, after each of many random steps.
+/// What must be in a file, after each of many random steps.
 #[test]
 fn a_mapped_file_is_what_a_file_is() {
     const LEN_MAX: usize = 5 * PAGE;

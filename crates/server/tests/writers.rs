@@ -55,13 +55,13 @@ fn a_write_that_was_seen_does_not_come_back_after_a_cut() {
     let client = cluster.client(0, false);
     client.make_volume(b"v", 0o755, ServerId(1)).unwrap();
     client.set_xattr(Ino::ROOT, b"v", true, XATTR, b"count=1 size=4KiB servers=io2", XattrHow::default()).unwrap();
-    // What the writer says to the server of the volume, and not to that of the bytes, is held up.
-    let (held, tells) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (is_held, has_told) = (held.clone(), tells.clone());
+    // What the writer says to the server of the volume, and not to that of the bytes, is delayed.
+    let (delayed, tells) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_delayed, has_told) = (delayed.clone(), tells.clone());
     let between = Between::new(&cluster.configs[0].listen[1], move || {
-        let (is_held, has_told) = (is_held.clone(), has_told.clone());
+        let (is_delayed, has_told) = (is_delayed.clone(), has_told.clone());
         Box::new(move |way, bytes| {
-            while way == Way::Up && is_held.load(Ordering::SeqCst) {
+            while way == Way::Up && is_delayed.load(Ordering::SeqCst) {
                 has_told.store(true, Ordering::SeqCst);
                 std::thread::yield_now();
             }
@@ -71,7 +71,7 @@ fn a_write_that_was_seen_does_not_come_back_after_a_cut() {
     let writer = cluster.client_of(vec![between.address.clone()]);
     let file = open(&writer, "v/file");
     writer.write_at(&file, 0, b"old").unwrap();
-    held.store(true, Ordering::SeqCst);
+    delayed.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         // One of these tells: those that follow another one within milliseconds need not.
         let writing = scope.spawn(|| {
@@ -86,7 +86,7 @@ fn a_write_that_was_seen_does_not_come_back_after_a_cut() {
         let other = open(&client, "v/file");
         client.set_size(&other.capability, 0).unwrap();
         assert_eq!(content(&client, "v/file"), b"");
-        held.store(false, Ordering::SeqCst);
+        delayed.store(false, Ordering::SeqCst);
         assert_eq!(writing.join().unwrap().unwrap(), 3);
     });
     assert_eq!(content(&client, "v/file"), b"");

@@ -208,7 +208,7 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
     Some(steps)
 }
 
-/// Appends the path of the key or value that holds byte `at`; true if there is one below `table`.
+/// Appends the path of the key or value that contains byte `at`; true if there is one below `table`.
 fn field_at(table: &DeTable<'_>, at: usize, prefix: &str, field: &mut String) -> bool {
     for (key, value) in table.iter() {
         let path = if prefix.is_empty() { key.get_ref().to_string() } else { format!("{prefix}.{}", key.get_ref()) };

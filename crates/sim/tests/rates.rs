@@ -1,4 +1,4 @@
-//! Rates of rules hold over all targets of several servers, which tell each other every λ what they have use for.
+//! Rates of rules apply over all targets of several servers, which tell each other every λ what they have use for.
 
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot be read fails the test")]
 

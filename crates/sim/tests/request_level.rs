@@ -75,7 +75,7 @@ fn two_requests_at_one_moment_are_served_one_after_the_other() {
 }
 
 #[test]
-fn a_barrier_holds_the_fast_until_the_slow_are_there() {
+fn a_barrier_stops_the_fast_until_the_slow_are_there() {
     // Two targets, the second twice as slow; file per process, so one process on each.
     let text = "duration = \"60s\"\n\
         [[target]]\nname = \"fast\"\nbandwidth = \"1000MiB/s\"\n[[target]]\nname = \"slow\"\nbandwidth = \"500MiB/s\"\n\

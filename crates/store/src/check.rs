@@ -15,7 +15,7 @@
 //! damaged blocks stay what they are, as nobody has the right ones, and what is found damaged is kept as known ([`crate::known_damage`]); a lost or
 //! damaged sidecar is made anew from the object as it is, but for blocks that are known to be damaged, at the next start of the server.
 //!
-//! Memory: about 70 bytes for each inode, and what it takes to hold what is repaired.
+//! Memory: about 70 bytes for each inode, and what is needed for what is repaired.
 
 mod apart;
 mod lost;

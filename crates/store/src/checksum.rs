@@ -37,7 +37,7 @@ pub(crate) const SIDECAR_SUFFIX: &str = ".sum";
 const ENTRY_LEN: usize = 8;
 const MAGIC: [u8; 8] = *b"ISONSUM\n";
 const VERSION: u32 = 1;
-/// As many entries as a page holds.
+/// As many entries as a page has room for.
 const PAGE_ENTRIES: u64 = (PAGE_BYTES / ENTRY_LEN) as u64;
 const HEADER_ENTRIES: u64 = (HEADER_LEN / ENTRY_LEN) as u64;
 

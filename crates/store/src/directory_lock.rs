@@ -1,9 +1,9 @@
-//! The locks (`flock`) of the directories of a store, in files that hold the process id of whoever has them.
+//! The locks (`flock`) of the directories of a store, in files that contain the process id of whoever has them.
 //!
 //! The files are closed to other users. But one may have been open to them once, and whoever opened it then can lock it still,
 //! and for as long as he likes. His lock counts for nothing: another file takes the place of that one, closed from the first
 //! moment on. Servers of the owner's exclude each other all the same, also those of earlier versions, which know only the one
-//! file: who puts another one in its place holds that, and afterwards has looked whether the lock that was in the way is a
+//! file: who replaces it has locked the new one, and afterwards has looked whether the lock that was in the way is a
 //! stranger's still. It does so alone, under a lock on a third file ([`TURN`]), which is never believed to be a stranger's.
 
 use crate::OpenError;

@@ -47,7 +47,7 @@ struct NameChange {
     entry: Option<Entry>,
 }
 
-/// Inodes whose last name went while nobody held them: [`crate::Store::reclaim`] them once the namespace lock is given back.
+/// Inodes whose last name went while nobody had them open: [`crate::Store::reclaim`] them once the namespace lock is given back.
 #[must_use]
 pub(crate) struct ReclaimList(pub Vec<Arc<Inode>>);
 
@@ -244,7 +244,7 @@ impl Edit<'_> {
                 if inode.has(UNSETTLED) {
                     self.change.remove_unsettled(inode.owner);
                 }
-                let is_held = inode.refs.load(Relaxed) > 0;
+                let is_open = inode.refs.load(Relaxed) > 0;
                 match &record.body {
                     Body::Regular(_) if inode.has(SPREAD) && update.moved => self.change.remove_cut(inode.ino),
                     Body::Regular(layout) if inode.has(SPREAD) => {
@@ -256,7 +256,7 @@ impl Edit<'_> {
                     }
                     _ => {}
                 }
-                if record.has_xattrs && is_held {
+                if record.has_xattrs && is_open {
                     self.change.put_nameless(inode.ino);
                 } else if record.has_xattrs {
                     self.change.remove_xattrs(inode.ino)?;

@@ -53,7 +53,7 @@ struct Note {
 #[derive(Default)]
 pub(crate) struct KnownDamage {
     notes: RwLock<BTreeMap<Key, Note>>,
-    /// Held while the database is changed, so that both have the same; those who look need not wait for that.
+    /// Locked while the database is changed, so that both have the same; those who look need not wait for that.
     changing: Mutex<()>,
     /// As many as there are: mostly there is nothing to look for.
     count: AtomicUsize,

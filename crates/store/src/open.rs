@@ -49,7 +49,7 @@ impl OpenHow {
 /// What an open gives.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// The inode; the session holds a reference to it, to be given back with [`Store::release`].
+    /// The inode; the session has a reference to it, to be given back with [`Store::release`].
     pub ino: Ino,
     /// Attributes after the open.
     pub attr: Attr,
@@ -269,7 +269,7 @@ impl Namespace {
     }
 }
 
-/// The caller holds the namespace lock: an inode cannot lose its last name meanwhile.
+/// The caller has the namespace lock: an inode cannot lose its last name meanwhile.
 fn take_reference(inode: &Inode) -> Result<(), StoreError> {
     let more = |n: u32| if n == 0 && inode.has(UNLINKED) { None } else { n.checked_add(1) };
     inode.refs.fetch_update(AcqRel, Relaxed, more).map(|_| ()).map_err(|_| StoreError::Stale)

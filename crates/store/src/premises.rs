@@ -1,6 +1,6 @@
 //! The directories of a store: who may use them, and whether they are the right ones.
 //!
-//! `<dir>/lock` and `<target dir>/target.lock` are locked (`flock`) for as long as the store is open and hold the
+//! `<dir>/lock` and `<target dir>/target.lock` are locked (`flock`) for as long as the store is open and contain the
 //! process id of the holder. Where other hosts may have the directory, [`crate::owner`] says who has it. `<dir>/identity` and `<target dir>/target.identity` are text, one `key value` a line:
 //!
 //! | key | in | meaning |

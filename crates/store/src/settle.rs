@@ -9,7 +9,7 @@
 //! All of this is so of detached objects as well ([`crate::detached`]): "file" stands here for what has content of its own.
 //!
 //! # The rule
-//! Whenever stable storage may hold a block that disagrees with the checksum that stable storage holds, it also holds
+//! Whenever stable storage may have a block that disagrees with the checksum that stable storage has, it also has
 //! the file's entry in `unsettled`, or a record that says that the file has no objects, or no record.
 //!
 //! # How it is kept
@@ -109,7 +109,7 @@ impl Settling {
 
 impl Store {
     /// What must be on stable storage before the first byte of `inode` changes: that its checksums are about to, or that
-    /// it has none any more. The caller holds [`Content::data`].
+    /// it has none any more. The caller has [`Content::data`].
     pub(crate) fn before_change(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
         if !inode.written.load(Relaxed) {
             inode.written.store(true, Relaxed);

@@ -310,7 +310,7 @@ impl Namespace {
         self.loads(ino)
     }
 
-    /// Whether there is such an inode here. The caller holds the namespace lock.
+    /// Whether there is such an inode here. The caller has the namespace lock.
     fn loads(&self, ino: Ino) -> Result<bool, StoreError> {
         match self.load(ino.0) {
             Ok(_) => Ok(true),

@@ -1,8 +1,8 @@
-//! Rules about one file: its name, its length, and words that it must not hold.
+//! Rules about one file: its name, its length, and words that it must not contain.
 
 use crate::Finding;
 
-/// A longer source file holds more than one idea.
+/// A longer source file has more than one idea.
 pub const LINES_MAX: usize = 600;
 
 /// Names that say nothing about what is inside, and so invite anything.

@@ -2,7 +2,7 @@
 //!
 //! The server makes it (a sealed memfd of fixed size) and sends it with its welcome; the client maps it. So a client has
 //! no descriptor to send, and a server can refuse to be sent any: closing a stranger's could take for ever. It
-//! holds [`SLOTS`] slots, used one after the other, each with a request header, a reply header, and a buffer of
+//! has [`SLOTS`] slots, used one after the other, each with a request header, a reply header, and a buffer of
 //! [`SLOT_LEN`] bytes for names and payload:
 //!
 //! | bytes | written by | content |

@@ -63,7 +63,7 @@ pub struct ScheduledApp {
 pub struct PackReport {
     /// The order of I/O phases inside a pack.
     pub policy: String,
-    /// How much I/O a pack may hold.
+    /// How much I/O a pack may have.
     pub sensibility: String,
     /// Compute nodes of each I/O node.
     pub nodes: u32,

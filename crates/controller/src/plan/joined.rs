@@ -1,7 +1,7 @@
 //! The jobs of all servers together, and what does not change of them from one decision to the next.
 //!
 //! Most jobs are reported as they were. Who they are, and which account they have, is found out when a server reports one anew;
-//! from then on a job is a place here, and no name is compared for it. What holds is a function of what the servers have
+//! from then on a job is a place here, and no name is compared for it. What is known is a function of what the servers have
 //! reported: of what is said twice of one job, that counts which is believed more.
 
 use crate::message::{JobKey, ReportedJob};
@@ -56,7 +56,7 @@ struct Told {
 }
 
 impl Joined {
-    /// Takes in what holds of each server now. `account` names a job's account.
+    /// Takes in what is known of each server now. `account` names a job's account.
     pub(super) fn join(&mut self, standing: &BTreeMap<ServerId, &Standing>, account: impl Fn(&JobInfo) -> Arc<str>) {
         for job in &mut self.jobs {
             job.rows.clear();

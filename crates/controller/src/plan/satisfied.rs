@@ -1,7 +1,7 @@
 //! Who wants less than is due to him: it is left to him, and the others share what remains.
 //!
 //! GIFT's applications are in an I/O phase or they are not, and one that is in it takes all that it gets (§2, §3.4). Live there
-//! are those, too, that do a little I/O all the time. Counted like the others, such a one would hold up whoever shares a
+//! are those, too, that do a little I/O all the time. Counted like the others, such a one would delay whoever shares a
 //! target with it, since all progress is that of the slowest target; and it would be throttled, which costs it nothing, and get coupons
 //! and node time for that.
 //!
@@ -155,10 +155,10 @@ mod tests {
         rates.iter().map(|rate| ((rate.job, rate.target.0), rate.parts / (PARTS_PER_TARGET / 1_000))).collect()
     }
 
-    /// Three jobs that do next to nothing share the first target with one that uses both. Counted like it they hold it to a quarter, also on
+    /// Three jobs that do next to nothing share the first target with one that uses both. Counted like it they limit it to a quarter, also on
     /// the second.
     #[test]
-    fn who_wants_little_holds_nobody_up() {
+    fn who_wants_little_delays_nobody() {
         let jobs = |little: Option<u64>| {
             let (both, other) = (&[(0, None), (1, None)][..], &[(1, None)][..]);
             let small = [(0, little)];
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(issued(Some(50)).issued, Coupons(150_000));
     }
 
-    /// However many there are, and however little is due to each of them: those that want less hold nobody up, and get no coupons.
+    /// However many there are, and however little is due to each of them: those that want less delay nobody, and get no coupons.
     #[test]
     fn a_hundred_jobs_that_do_little_are_satisfied() {
         let decided = |policy: &str, count: u32, little: Option<u64>| {

@@ -79,7 +79,7 @@ pub struct PackOptions {
     /// I/O nodes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub io_nodes: u32,
-    /// I/O that a pack may hold, in lengths of the pack: 1, alpha (the jobs' own I/O load), inf (First-Fit), or
+    /// I/O that a pack may have, in lengths of the pack: 1, alpha (the jobs' own I/O load), inf (First-Fit), or
     /// another number greater than 0
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_sensibility)]
     pub sensibility: Sensibility,

@@ -1,7 +1,7 @@
 //! `isonomia cluster up` and `down`: a cluster of servers of this machine, for trials.
 //!
 //! Everything lies in one directory: the cluster file, the key, sockets and logs, a record of the processes, and files if
-//! the directory was named. Whoever works there holds a lock.
+//! the directory was named. Whoever works there has a lock.
 
 mod processes;
 

@@ -61,7 +61,7 @@ fn a_declared_phase_ends_at_once_and_no_gap_ends_it() {
 }
 
 #[test]
-fn a_session_that_is_gone_holds_nobody_up() {
+fn an_application_that_is_gone_delays_nobody() {
     let mut node = node();
     let (a, b) = (join(&mut node, "a"), join(&mut node, "b"));
     node.begin(Nanos(0), a, 1, Declared::default());
@@ -123,7 +123,7 @@ fn who_has_the_node_keeps_it_while_another_coordinator_takes_over() {
     assert!(!node.is_open() && node.admits(a) && !node.admits(b));
     node.hear(Nanos(4), nothing(7)).unwrap();
     assert!(node.admits(a) && !node.admits(b));
-    // It decides again, and grants nothing that is held.
+    // It decides again, and grants nothing that is granted already.
     node.set_coordinator(Nanos(5), ServerId(3), true);
     assert!(node.admits(a) && !node.admits(b));
     node.set_coordinator(Nanos(6), ServerId(3), false);

@@ -10,7 +10,7 @@
 //!
 //! Only what came within its job's share counts, and only while others were in service: what a job waits for its own
 //! turn, or for a device that it has for itself, no limit of others makes shorter. If hardly anything else comes, the limit
-//! is doubled. The limit holds while the class is
+//! is doubled. The limit applies while the class is
 //! active, that is until [`ACTIVE_FOR`] after its last request, and is remembered for the next time. It begins with none.
 //!
 //! *A target that cannot be met.* Is a limit of one still too much, nobody else is begun for [`PROBE_MAX`] or

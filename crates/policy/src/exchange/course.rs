@@ -2,12 +2,12 @@
 //! of what was meant for them.
 //!
 //! **Capacity.** A target for which somebody waits is never idle of its own will, but what is counted of it in a tenth of a second is less than
-//! all of it when its server was held up for a moment. Parts that followed that would change all the time. So a target is taken to do
+//! all of it when its server was delayed for a moment. Parts that followed that would change all the time. So a target is taken to do
 //! all that it can, 1, when somebody begins to wait for it, and from one window later on what it did at best of late
 //! ([`HORIZON_MIN`]): of a target that is slower than it should be, this is soon what it does.
 //!
 //! **Correction.** Where the same jobs bid for the same targets for some time, each is known to have received, of all targets,
-//! more or less than was meant for it: because a server was held up, or a target does not do what was expected of it. A job that
+//! more or less than was meant for it: because a server was delayed, or a target does not do what was expected of it. A job that
 //! received less by a part e of what was meant bids [`GAIN`] · e more (e is [`ERROR_MAX`] at most), one that received more, less. What was meant
 //! is scaled to what all of them received, so that the errors are of the division alone.
 //!
@@ -188,7 +188,7 @@ mod tests {
         let bids = corrected(&[0.5, 0.25, 0.25, 0.0], &[1.0, 0.4, 0.6, 0.3], &[1.0, 0.5, 0.5, 0.3]);
         let expected = [0.5, 0.25 * 1.1, 0.25 * 0.9, 0.0];
         assert!(bids.iter().zip(expected).all(|(bid, expected)| (bid - expected).abs() < 1e-12), "{bids:?}");
-        // All have less because a server was held up: nobody is to have another part for that.
+        // All have less because a server was delayed: nobody is to have another part for that.
         assert_eq!(corrected(&[0.5, 0.5], &[0.45, 0.45], &[0.5, 0.5]), [0.5, 0.5]);
         // A job that cannot use more is not given ever more.
         let bids = corrected(&[0.5, 0.5], &[0.01, 1.0], &[0.505, 0.505]);

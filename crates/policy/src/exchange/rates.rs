@@ -1,4 +1,4 @@
-//! Rates that hold over all targets of all servers: who may use which part of a rule's rate.
+//! Rates that apply over all targets of all servers: who may use which part of a rule's rate.
 //!
 //! A rule of `tbf` gives each of its classes one rate in the whole system, and each target has a *part* of it. A server looks every
 //! interval at what each class was served on its targets and whether it had to wait, tells the other servers in a [`Table`], and

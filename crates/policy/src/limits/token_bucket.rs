@@ -5,7 +5,7 @@
 //! additions: *hard token compensation* (HTC, `realtime`) and *proportional sharing of spare bandwidth* (PSSB,
 //! `spare=proportional`). The differences:
 //!
-//! * Rates are in bytes read and written per second, or in operations. They hold for the whole system and not for each partition of
+//! * Rates are in bytes read and written per second, or in operations. They apply to the whole system and not for each partition of
 //!   each target: a target has a [part](Arbiter::set_rate_parts) of each, which follows where the demand is
 //!   ([`exchange::rates`](crate::exchange::rates)). The first rule that selects a request decides, not the newest.
 //! * A bucket is a *theoretical arrival time*, as in the generic cell rate algorithm: exact at any moment, with nothing

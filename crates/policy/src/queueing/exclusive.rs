@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The I/O node that targets share. Its lock is held for one call, and nothing else is locked under it.
+/// The I/O node that targets share. Its lock is taken for one call, and nothing else is locked under it.
 #[derive(Clone)]
 pub struct SharedIoNode(Arc<Mutex<IoNode>>);
 

@@ -236,7 +236,7 @@ impl FairClock {
             self.settle(account);
             let entry = &mut self.entries[account as usize];
             entry.fair = most;
-            // What it had received before is not held against its floor either, or each request would wait for a part of all that.
+            // What it had received before is not charged against its floor either, or each request would wait for a part of all that.
             entry.forgone_at = (entry.received, most);
             entry.told_anew();
             self.enter(account);

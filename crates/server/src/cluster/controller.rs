@@ -376,7 +376,7 @@ impl Commander {
                 let ranks = places(told.iter().map(|(job, rank)| (job, *rank)), &known);
                 self.rank(now, &ranks);
             }
-            Err(refused @ Refused::NotHeld { .. }) => {
+            Err(refused @ Refused::NotCurrent { .. }) => {
                 // It is told everything when the controller knows.
                 let using = self.using(now);
                 let report = self.follower.report(now, &using);

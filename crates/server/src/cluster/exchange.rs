@@ -1,4 +1,4 @@
-//! What servers tell each other of their jobs, so that the policy holds over all of them: [`isonomia_policy::exchange`] has the rule.
+//! What servers tell each other of their jobs, so that the policy applies over all of them: [`isonomia_policy::exchange`] has the rule.
 //!
 //! One thread, `exchange`, looks every interval of the cluster file at what each job had of each target here, tells the other
 //! servers, and has the arbiters divide by what comes out of all tables. It has connections of its own: nothing waits for it, and it

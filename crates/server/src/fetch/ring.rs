@@ -34,7 +34,7 @@ static NOWHERE: Nowhere = Nowhere(UnsafeCell::new([0; PAGES_LEN_MAX as usize]));
 /// See the module.
 pub struct Ring {
     ring: IoUring,
-    /// Files of what was asked for and the kernel has not taken yet, in order. It holds them open itself from then on.
+    /// Files of what was asked for and the kernel has not taken yet, in order. It keeps them open itself from then on.
     untaken: VecDeque<Arc<OwnedFd>>,
     /// The ring, and what all threads wait for.
     events: OwnedFd,

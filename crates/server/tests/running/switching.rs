@@ -22,7 +22,7 @@ pub const POLICIES: [&str; 14] = [
     "set10{job:a=1s}+latency{p99=5ms,job:b,size<=4KiB}",
 ];
 
-/// One that holds nobody up for long.
+/// One that delays nobody for long.
 pub const EXCLUSIVE: &str = "exclusive{lease=100ms,gap=10ms,order=fifo}";
 
 /// Those that a controller decides, and the one that they are compared with.

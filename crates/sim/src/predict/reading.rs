@@ -33,7 +33,7 @@ impl Work {
 /// Reads the record at `path`. A last line without an end is left out.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else than a record; the error names the line.
+/// The file cannot be read, or contains something else than a record; the error names the line.
 pub fn read(path: &Path) -> Result<Record, SourceError> {
     let record = read_one(path)?;
     if record.requests.is_empty() && record.left_out == 0 {

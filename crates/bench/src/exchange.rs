@@ -12,9 +12,9 @@
 use crate::arguments::ExchangeOptions;
 use crate::clock::now_ns;
 use crate::crew::{Crew, start_ns};
+use crate::harness::Harness;
 use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::slices;
 use crate::statistics::deviation;
 use crate::task::{Direction, FileState, Log, Operation, Order, Task, Transfer};
@@ -111,7 +111,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn start(session: &Session, how: &'static How, plan: &Plan, workers: Option<u32>, logs: &Path) -> Result<Self> {
+    fn start(harness: &Harness, how: &'static How, plan: &Plan, workers: Option<u32>, logs: &Path) -> Result<Self> {
         let name = format!("{}-{}-{}", plan.name(), how.exchange_by, how.draw);
         let options = ServerOptions {
             cap: Some(CAP),
@@ -121,7 +121,7 @@ impl Lane {
             draw: Some(how.draw),
             ..ServerOptions::default()
         };
-        let mut servers = ServerProcess::start(session, &name, &options, &logs.join(format!("server-{name}.log")))?;
+        let mut servers = ServerProcess::start(harness, &name, &options, &logs.join(format!("server-{name}.log")))?;
         servers.set_policy("size-fair")?;
         let mut places = Vec::new();
         for server in 1..=2 {
@@ -136,14 +136,14 @@ impl Lane {
                 let place = &places[usize::from(*server) - 1];
                 let numbers = number..number + PROCESSES;
                 number += PROCESSES;
-                let worker = |number| Reach::Preload.worker(&session.programs, place, &identity, number);
+                let worker = |number| Reach::Preload.worker(&harness.programs, place, &identity, number);
                 crews.push((job, Crew::start(&format!("job {name} on server {server}"), numbers.map(worker))?));
             }
         }
         Ok(Self { how, crews, _servers: servers })
     }
 
-    fn episode(&mut self, session: &Session, plan: &Plan) -> Result<Episode> {
+    fn episode(&mut self, harness: &Harness, plan: &Plan) -> Result<Episode> {
         let transfer = Transfer {
             direction: Direction::Write,
             order: Order::Random,
@@ -155,9 +155,9 @@ impl Lane {
         let duration_ns = plan.interval_ns * plan.intervals as u64;
         let task = Task { operation: Operation::Transfer(transfer), duration_ns, delay_ns: 0 };
         for (_, crew) in &mut self.crews {
-            crew.prepare(session, &task)?;
+            crew.prepare(harness, &task)?;
         }
-        session.nap(Duration::from_nanos(3 * plan.interval_ns + FORGET_NS))?;
+        harness.nap(Duration::from_nanos(3 * plan.interval_ns + FORGET_NS))?;
         let origin_ns = start_ns();
         for (_, crew) in &mut self.crews {
             crew.go(origin_ns)?;
@@ -165,7 +165,7 @@ impl Lane {
         ensure!(now_ns() < origin_ns, "the processes could not be started at one instant");
         let mut of_jobs: [Vec<Vec<u64>>; JOBS] = Default::default();
         for (job, crew) in &mut self.crews {
-            of_jobs[*job].extend(crew.collect(session, &task)?.into_iter().map(|outcome| outcome.slices));
+            of_jobs[*job].extend(crew.collect(harness, &task)?.into_iter().map(|outcome| outcome.slices));
         }
         let of_jobs = of_jobs.map(slices::add);
         Ok((0..plan.intervals).map(|at| std::array::from_fn(|job| of_jobs[job][at])).collect())
@@ -175,7 +175,7 @@ impl Lane {
 /// Measures, and writes the report even of a run that failed halfway.
 pub fn run(options: &ExchangeOptions) -> Result<()> {
     let common = &options.common;
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let configuration = Configuration {
         repeats: common.repeat,
         jobs_nodes_due_servers: TABLE,
@@ -189,7 +189,7 @@ pub fn run(options: &ExchangeOptions) -> Result<()> {
     let mut rows = Vec::new();
     let done = options.intervals_ms.iter().try_for_each(|ms| {
         let plan = Plan::new(ms * 1_000_000, common.quick);
-        at_interval(&session, &plan, (common.repeat, common.workers), report.dir(), &mut rows)
+        at_interval(&harness, &plan, (common.repeat, common.workers), report.dir(), &mut rows)
             .with_context(|| format!("at {}", plan.name()))
     });
     report.error = done.as_ref().err().map(|error: &anyhow::Error| format!("{error:#}"));
@@ -199,13 +199,13 @@ pub fn run(options: &ExchangeOptions) -> Result<()> {
 }
 
 fn at_interval(
-    session: &Session,
+    harness: &Harness,
     plan: &Plan,
     (repeats, workers): (u32, Option<u32>),
     dir: &Path,
     rows: &mut Vec<Row>,
 ) -> Result<()> {
-    let start = |how| Lane::start(session, how, plan, workers, dir);
+    let start = |how| Lane::start(harness, how, plan, workers, dir);
     let mut lanes = HOWS.iter().map(start).collect::<Result<Vec<Lane>>>()?;
     let mut all: Vec<Vec<Vec<Episode>>> = vec![Vec::new(); HOWS.len()];
     for repeat in 0..repeats {
@@ -215,7 +215,7 @@ fn at_interval(
             for step in 0..HOWS.len() {
                 // Who is first differs from time to time.
                 let lane = (step + at + repeat as usize) % HOWS.len();
-                let episode = session.undisturbed(|| lanes[lane].episode(session, plan));
+                let episode = harness.undisturbed(|| lanes[lane].episode(harness, plan));
                 of_repeat[lane].push(episode.with_context(|| lanes[lane].how.name)?);
             }
         }

@@ -1,4 +1,4 @@
-//! Sessions: the connections of one process, shared by its threads.
+//! A client's side of its session with a server: its connections, shared by its threads.
 //!
 //! A thread takes a line out of a bounded pool for the time of one operation, so there are as many connections as
 //! operations ever ran at once, and a thread that ends leaves nothing behind. A line that breaks is thrown away;
@@ -37,7 +37,7 @@ pub(crate) struct Conduct {
     pub manner: Manner,
     /// Who may run the server, besides this user and root.
     pub server_user: Option<u32>,
-    /// How sessions on TCP are protected.
+    /// How connections on TCP are protected.
     pub protection: Protection,
     /// Is told, once for each server, why operations wait or fail.
     pub notice: fn(Notice),

@@ -117,7 +117,7 @@ pub struct ReachOptions {
     pub protection: ProtectionOptions,
 }
 
-/// How sessions on TCP are protected.
+/// How connections on TCP are protected.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ProtectionOptions {
     /// Name of the server on TCP; any other one is refused [default: any]

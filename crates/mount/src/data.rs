@@ -1,10 +1,10 @@
 //! Open files: what is in them.
 
+use crate::clients::errno;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::handle::Handle;
 use crate::mapping::Fault;
 use crate::poller;
-use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, LockOwner, ReplyData, Request, WriteFlags};
 use isonomia_client::{Attr, Client, Ino, OpenFile, OpenHow, access};
 use std::cell::RefCell;

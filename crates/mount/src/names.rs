@@ -1,8 +1,8 @@
 //! Names and attributes.
 
 use crate::attr::timestamp;
+use crate::clients::errno;
 use crate::filesystem::{MountedFiles, Outcome};
-use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, RenameFlags, Request, TimeOrNow};
 use isonomia_client::{Attr, Change, FsStat, Node, RenameHow, TimeChange};
 use rustix::io::Errno;
@@ -110,7 +110,7 @@ impl MountedFiles {
 
     /// The capacity, which is nobody's in particular.
     pub(crate) fn capacity(&self) -> Outcome<FsStat> {
-        self.sessions.own()?.stat_fs().map_err(|e| errno(&e))
+        self.clients.own()?.stat_fs().map_err(|e| errno(&e))
     }
 }
 

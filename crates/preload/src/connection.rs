@@ -159,7 +159,7 @@ fn server_user() -> Result<Option<u32>, Error> {
     })
 }
 
-/// How sessions on TCP are protected.
+/// How connections on TCP are protected.
 fn protection() -> Result<Protection, Error> {
     Protection::from_environment(environment::variable).map_err(|reason| {
         environment::complain(&format!("ISONOMIA_INTEGRITY: {reason}"));

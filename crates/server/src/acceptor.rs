@@ -301,7 +301,7 @@ impl Acceptor {
         if let Err(reason) = outcome {
             return self.refuse(id, &reason);
         }
-        // What the client sends from now on is read by the workers, or by the thread of the sessions of control.
+        // What the client sends from now on is read by the workers, or by the thread of the control connections.
         let _ = epoll::delete(&self.epoll, &pending.socket);
         self.has_spoken(id);
     }
@@ -426,7 +426,7 @@ impl Acceptor {
 }
 
 impl Acceptor {
-    /// Welcomes a connection, and hands it to the workers or to the thread of the sessions of control.
+    /// Welcomes a connection, and hands it to the workers or to the thread of the control connections.
     fn welcome(&mut self, mut pending: Pending, admission: Admission) {
         let (Some((hello, responder)), Some(peer)) = (pending.hello.take(), pending.peer.take()) else { return };
         let payload_len_max = if hello.role == Role::SharedMemory { SLOT_LEN } else { PAYLOAD_LEN_MAX };

@@ -72,7 +72,7 @@ pub struct Limits {
     pub jobs_per_user: usize,
     /// Connections that are being set up.
     pub pending: Places,
-    /// Sessions of control.
+    /// Control connections.
     pub control: Places,
 }
 
@@ -268,7 +268,7 @@ mod tests {
             ("of one of them", range(|l| l.pending.per_user)),
             ("of strangers on TCP", range(|l| l.pending.addresses)),
             ("of one address (of IPv6, a network of 64 bits)", range(|l| l.pending.per_address)),
-            ("sessions of control of operators of the host", range(|l| l.control.operators)),
+            ("control connections of operators of the host", range(|l| l.control.operators)),
             ("of those who know the key", range(|l| l.control.keyed)),
             ("of other users of the host", range(|l| l.control.users)),
             ("of one of them", format!("| {} |", most.control.per_user)),

@@ -87,9 +87,9 @@ impl Pending {
         let (Some(opening), Some(tcp)) = (self.opening.take(), &self.tcp) else { return Ok(()) };
         let vouched = vouched?;
         let bound = vouched.check(name, &tcp.nonce, &opening.nonce)?;
-        let begun = begin(&bound.secret, &tcp.challenge, &opening).ok_or(NotVouched::OtherSession)?;
+        let begun = begin(&bound.secret, &tcp.challenge, &opening).ok_or(NotVouched::OtherConnection)?;
         if <[u8; 32]>::from(Sha256::digest(&begun.1)) != bound.hello {
-            return Err(NotVouched::OtherSession.into());
+            return Err(NotVouched::OtherConnection.into());
         }
         self.hello = Some(hello_of(begun)?);
         self.peer = Some(Peer::Munged(Credentials { uid: vouched.uid, gid: vouched.gid, groups: Vec::new() }));

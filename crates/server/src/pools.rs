@@ -13,9 +13,9 @@ use std::net::IpAddr;
 /// Whose connection it is, as far as that is known without believing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
-    /// Root or the server's own user, by the kernel's word; in sessions of control also by munge's.
+    /// Root or the server's own user, by the kernel's word; in control connections also by munge's.
     Operator,
-    /// A user of this host, by the kernel's word; in sessions of control also of another one, by munge's.
+    /// A user of this host, by the kernel's word; in control connections also of another one, by munge's.
     User(u32),
     /// An address on the network that has not proved anything; of IPv6, the 64 bits that its network has.
     Address(u64),

@@ -89,13 +89,13 @@ fn a_frame_that_is_announced_and_does_not_come_keeps_nobody_out() {
 }
 
 #[test]
-fn sessions_of_control_that_are_kept_keep_nobody_out() {
+fn control_connections_that_are_kept_keep_nobody_out() {
     let Some(running) = open_to_all(|_| {}) else { return };
     let connect = || ControlConnection::connect(&running.addresses[0], None, Nanos::from_secs(20)).unwrap();
     let mut own = connect();
     let opened: Vec<_> = as_user(HOSTILE, || (0..1_100).map(|_| connect()).collect());
     everybody_else_is_served(&running);
-    assert!(own.ask(&ControlRequest::Status).is_ok(), "an operator's session is not displaced by a user's");
+    assert!(own.ask(&ControlRequest::Status).is_ok(), "an operator's connection is not displaced by a user's");
     drop(opened);
 }
 
@@ -107,7 +107,7 @@ fn a_user_gets_half_of_the_connections_and_is_told_so() {
         let mut opened = Vec::new();
         loop {
             match open(opened.len() as u64) {
-                Ok(session) => opened.push(session),
+                Ok(connection) => opened.push(connection),
                 Err(refused) => return (opened, refused),
             }
             assert!(opened.len() <= 60, "never refused");
@@ -160,7 +160,7 @@ fn a_user_shares_so_much_memory_and_none_that_is_not_used() {
         let mut opened = Vec::new();
         loop {
             match open_shared(&running.addresses[0], &identity(opened.len() as u64, "j"), soon()) {
-                Ok(session) => opened.push(session),
+                Ok(connection) => opened.push(connection),
                 Err(refused) => return (opened, refused),
             }
             assert!(opened.len() <= 20, "never refused");

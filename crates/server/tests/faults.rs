@@ -92,7 +92,7 @@ fn nobody_can_send_the_server_a_descriptor() {
     running.serves();
 }
 
-/// A session whose memory is the test's own to write to.
+/// A connection whose memory is the test's own to write to.
 fn open_raw(running: &Running) -> (impl AsFd, OwnedFd) {
     let socket = connect(&running.addresses[0], soon()).unwrap();
     send_all(socket.as_fd(), &[&setup::encode(&Hello::new(Role::SharedMemory, 1))], soon()).unwrap();

@@ -79,12 +79,12 @@ fn a_reply_says_whether_it_waited_for_a_device() {
     let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
     client.write_at(&file, 0, b"bytes").unwrap();
     let soon = || Deadline::after(Nanos::from_secs(20));
-    let (session, mut region) =
+    let (connection, mut region) =
         open_shared(&running.addresses[0], &Identity { client: 7, ..Identity::default() }, soon()).unwrap();
     let mut waited = |header: RequestHeader| {
         let slot = region.next_slot();
         if region.post(&header) {
-            send_all(session.socket.as_fd(), &[&[0]], soon()).unwrap();
+            send_all(connection.socket.as_fd(), &[&[0]], soon()).unwrap();
         }
         let deadline = soon();
         while !region.is_done(slot) {

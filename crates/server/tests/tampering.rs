@@ -158,8 +158,8 @@ fn the_stricter_side_decides_and_what_is_encrypted_cannot_be_read() {
     for (server, client, expected) in cases {
         let running = start(|c| c.integrity = Some(server));
         let between = Between::new(&running.addresses[1], honest);
-        let session = open_stream(&between.address, Role::Stream, &identity(&running, client), soon()).unwrap();
-        assert_eq!(session.welcome.integrity, expected);
+        let connection = open_stream(&between.address, Role::Stream, &identity(&running, client), soon()).unwrap();
+        assert_eq!(connection.welcome.integrity, expected);
         let files = Client::new(ClientConfig {
             addresses: vec![between.address.clone()],
             timeout: PATIENCE,

@@ -343,7 +343,7 @@ impl ServerRegion {
 }
 
 /// The client may keep its descriptor of the memory for ever. Pages that the server touched first are charged to the server,
-/// so they are taken out of the memory when the session ends; pages that the client touches after that are charged to the
+/// so they are taken out of the memory when the connection ends; pages that the client touches after that are charged to the
 /// client.
 impl Drop for ServerRegion {
     fn drop(&mut self) {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_keeps_of_a_session_that_ended_takes_no_memory() {
+    fn what_a_client_keeps_of_a_connection_that_ended_takes_no_memory() {
         let (server, fd) = ServerRegion::create().unwrap();
         let blocks = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_blocks;
         server.buffer(0).copy_from(&[7; SLOT_LEN]);

@@ -1,11 +1,11 @@
 //! A mount from its beginning to its end.
 
+use crate::clients::{Clients, Own, Reach};
 use crate::filesystem::MountedFiles;
 use crate::mappings::Mappings;
 use crate::mount_point::{self, FILE_SYSTEM_TYPE, MountPointError};
 use crate::options::Options;
 use crate::poller::Poller;
-use crate::sessions::{Own, Reach, Sessions};
 use fuser::{Config, MountOption, Session, SessionACL};
 use isonomia_client::{Address, Ino, identity};
 use std::io;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// The kernel's poller to file systems of programs.
 const DEVICE: &str = "/dev/fuse";
-/// Between two looks for sessions that nobody uses.
+/// Between two looks for clients that nobody uses.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// A mount that cannot be made.
@@ -57,8 +57,8 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// A mount that stands, and is not served as yet: programs that use it wait.
 pub struct Mounted {
-    session: Session<MountedFiles>,
-    sessions: Arc<Sessions>,
+    fuse: Session<MountedFiles>,
+    clients: Arc<Clients>,
     mappings: Arc<Mappings>,
     place: PathBuf,
 }
@@ -88,18 +88,18 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         server_user: options.server_user,
         protection: options.protection.clone(),
     };
-    let sessions = Arc::new(Sessions::new(reach, own));
-    let own = sessions.own().map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?;
+    let clients = Arc::new(Clients::new(reach, own));
+    let own = clients.own().map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?;
     let root = own.look_up(Ino::ROOT, b"", false).map_err(MountError::Server)?;
     let poller = Poller::new(std::thread::available_parallelism().map_or(1, NonZero::get));
-    let mappings = Arc::new(Mappings::new(sessions.clone(), options.timeout));
+    let mappings = Arc::new(Mappings::new(clients.clone(), options.timeout));
     let checks = kernel_checks(options, speaks_for_others);
     let proofs_and_checks = (root.capability.is_proven(), checks);
-    let files = MountedFiles::new(sessions.clone(), mappings.clone(), poller.clone(), proofs_and_checks, options);
-    let session = Session::new(files, &place, &config(options, checks)).map_err(|error| refusal(&place, error))?;
-    let device = session.as_fd().try_clone_to_owned();
+    let files = MountedFiles::new(clients.clone(), mappings.clone(), poller.clone(), proofs_and_checks, options);
+    let fuse = Session::new(files, &place, &config(options, checks)).map_err(|error| refusal(&place, error))?;
+    let device = fuse.as_fd().try_clone_to_owned();
     poller.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
-    Ok(Mounted { session, sessions, mappings, place })
+    Ok(Mounted { fuse, clients, mappings, place })
 }
 
 /// Whether the kernel is to check permissions, too. The server checks whoever looks up, opens or changes something, but of
@@ -164,15 +164,15 @@ impl Mounted {
 
     /// Serves programs until the mount ends.
     pub fn serve(self) -> io::Result<()> {
-        let Self { session, sessions, mappings, place } = self;
-        mappings.start(session.notifier());
+        let Self { fuse, clients, mappings, place } = self;
+        mappings.start(fuse.notifier());
         let (end, ended) = mpsc::channel::<()>();
         let sweeper = std::thread::Builder::new().name("sweeper".to_owned()).spawn(move || {
             while ended.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {
-                sessions.sweep();
+                clients.sweep();
             }
         })?;
-        let outcome = run(session);
+        let outcome = run(fuse);
         drop(end);
         // It has no result but its end.
         let _ = sweeper.join();
@@ -192,10 +192,10 @@ fn is_aborted(outcome: &io::Result<()>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionAborted)
 }
 
-/// Runs the session to its end without `fuser`'s unmounting after it: by then somebody has unmounted, and what is at
+/// Serves the kernel to the end without `fuser`'s unmounting after it: by then somebody has unmounted, and what is at
 /// the place now, if anything, is not ours (`fuser` 0.18 does not tell).
-fn run(session: Session<MountedFiles>) -> io::Result<()> {
-    let background = Box::leak(Box::new(session.spawn()?));
+fn run(fuse: Session<MountedFiles>) -> io::Result<()> {
+    let background = Box::leak(Box::new(fuse.spawn()?));
     let finished = std::thread::spawn(|| Ok(()));
     let guard = std::mem::replace(&mut background.guard, finished);
     guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread that serves requests panicked")))

@@ -28,7 +28,7 @@ pub struct Programs {
 }
 
 /// One run; its directory goes when it is dropped.
-pub struct Session {
+pub struct Harness {
     /// The programs.
     pub programs: Programs,
     scratch: tempfile::TempDir,
@@ -37,7 +37,7 @@ pub struct Session {
     stopped_ns: AtomicU64,
 }
 
-impl Session {
+impl Harness {
     /// Finds the programs and makes the directory. From here on SIGINT, SIGTERM, and SIGHUP end the run in order.
     pub fn new(isonomia: Option<&Path>) -> Result<Self> {
         let bench = std::env::current_exe().context("cannot tell where this program is")?;

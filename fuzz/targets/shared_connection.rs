@@ -1,5 +1,5 @@
-//! Sessions in shared memory of an ordinary user who writes to any word of it at any time: his requests are answered or
-//! his session ends, and nothing that the server puts there is another user's.
+//! Connections in shared memory of an ordinary user who writes to any word of it at any time: his requests are answered or
+//! his connection ends, and nothing that the server puts there is another user's.
 
 #![no_main]
 
@@ -54,7 +54,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         await_answer(&region, posted);
-        // With the session the server takes the content of its memory away.
+        // With the connection the server takes the content of its memory away.
         for slot in 0..SLOTS {
             let buffer = region.buffer(slot).first(LOOKED_AT).to_vec();
             assert!(!buffer.windows(SECRET.len()).any(|bytes| bytes == SECRET), "another user's bytes");

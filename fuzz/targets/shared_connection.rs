@@ -33,11 +33,11 @@ fuzz_target!(|bytes: &[u8]| {
             rest = after;
             match action % 8 {
                 0 => {
-                    let Some((place, after)) = rest.split_first_chunk::<6>() else { break };
+                    let Some((change, after)) = rest.split_first_chunk::<6>() else { break };
                     rest = after;
-                    let at = usize::from(u16::from_le_bytes([place[0], place[1]]));
+                    let at = usize::from(u16::from_le_bytes([change[0], change[1]]));
                     words.0[at % words.0.len()]
-                        .store(u32::from_le_bytes([place[2], place[3], place[4], place[5]]), Ordering::Relaxed);
+                        .store(u32::from_le_bytes([change[2], change[3], change[4], change[5]]), Ordering::Relaxed);
                 }
                 1 => drop(send_all(socket.as_fd(), &[&[0]], soon())),
                 2 => await_answer(&region, posted),

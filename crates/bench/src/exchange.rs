@@ -52,7 +52,7 @@ struct How {
     draw: &'static str,
 }
 
-/// The first is ours. The second has the paper's rule in its place, the third the paper's tokens, drawn by chance, as well.
+/// The first is ours. The second has the paper's rule instead, the third the paper's tokens, drawn by chance, as well.
 const HOWS: [How; 3] = [
     How { name: "received", exchange_by: "received", draw: "virtual-time" },
     How { name: "presence", exchange_by: "presence", draw: "virtual-time" },
@@ -123,20 +123,20 @@ impl Lane {
         };
         let mut servers = ServerProcess::start(harness, &name, &options, &logs.join(format!("server-{name}.log")))?;
         servers.set_policy("size-fair")?;
-        let mut places = Vec::new();
+        let mut endpoints = Vec::new();
         for server in 1..=2 {
             servers.work_in(&format!("on-{server}"), Some(server), None)?;
-            places.push(servers.endpoints().clone());
+            endpoints.push(servers.endpoints().clone());
         }
         let mut crews = Vec::new();
         let mut number = 0;
         for (job, (name, nodes, _, on)) in TABLE.into_iter().enumerate() {
             let identity = Identity { job: name.into(), user: name.into(), group: "bench".into(), nodes };
             for server in on {
-                let place = &places[usize::from(*server) - 1];
+                let endpoint = &endpoints[usize::from(*server) - 1];
                 let numbers = number..number + PROCESSES;
                 number += PROCESSES;
-                let worker = |number| Reach::Preload.worker(&harness.programs, place, &identity, number);
+                let worker = |number| Reach::Preload.worker(&harness.programs, endpoint, &identity, number);
                 crews.push((job, Crew::start(&format!("job {name} on server {server}"), numbers.map(worker))?));
             }
         }

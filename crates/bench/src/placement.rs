@@ -101,11 +101,11 @@ pub fn run(options: &PlacementOptions) -> Result<()> {
     let done = (0..common.repeat).try_for_each(|repeat| {
         // Who is first changes.
         (0..WAYS.len()).try_for_each(|step| {
-            let place = (step + repeat as usize) % WAYS.len();
-            let way = WAYS[place];
+            let index = (step + repeat as usize) % WAYS.len();
+            let way = WAYS[index];
             eprintln!("isonomia-bench: repeat {} of {}, {way}", repeat + 1, common.repeat);
             let name = format!("{way}-{repeat}");
-            measured[place].push(measure(&harness, &mut servers, (way, &name), file_bytes).with_context(|| name)?);
+            measured[index].push(measure(&harness, &mut servers, (way, &name), file_bytes).with_context(|| name)?);
             anyhow::Ok(())
         })
     });

@@ -227,11 +227,11 @@ impl Bench<'_> {
             command.args(["-c", script]);
             self.succeed(command)
         };
-        let place = format!("{PREFIX}/{DIRECTORY}/work");
-        served(&format!("rm -rf {place} && mkdir {place} && cd {place}\n{}", program.prepare))?;
+        let dir = format!("{PREFIX}/{DIRECTORY}/work");
+        served(&format!("rm -rf {dir} && mkdir {dir} && cd {dir}\n{}", program.prepare))?;
         let _background = if is_beside { Some(self.background(server)?) } else { None };
         let begin_ns = now_ns();
-        served(&format!("cd {place} && {}", program.run))?;
+        served(&format!("cd {dir} && {}", program.run))?;
         Ok((now_ns() - begin_ns) as f64 / 1e9)
     }
 

@@ -159,7 +159,7 @@ impl<C: Serialize> Report<C> {
         Ok(Self::begun(bench, started, dir, configuration))
     }
 
-    /// One that goes on in the directory of an earlier one, and takes its place.
+    /// One that goes on in the directory of an earlier one, and replaces it.
     pub fn resumed(bench: &'static str, dir: &Path, configuration: C) -> Result<Self> {
         let dir = dir.canonicalize().with_context(|| format!("cannot go on in {}", dir.display()))?;
         Ok(Self::begun(bench, jiff::Timestamp::now(), dir, configuration))

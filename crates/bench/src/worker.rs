@@ -185,7 +185,7 @@ impl Worker {
         let stream = |thread: u64| -> Result<Vec<(u64, u64)>> {
             let block = vec![0x5a; phases.block_bytes as usize];
             // Which file its n-th block is of, and where; no two threads have the same.
-            let place = |n: u64| {
+            let position = |n: u64| {
                 let (file, at) = if phases.goes_round { (thread + n, n) } else { (thread / phases.streams, n) };
                 let lane = if phases.goes_round { thread } else { thread % phases.streams };
                 let lanes = if phases.goes_round { threads } else { phases.streams };
@@ -193,7 +193,7 @@ impl Worker {
             };
             // So that the connections of this thread are there before anything is measured.
             for n in 0..if phases.goes_round { count } else { 1 } {
-                let (file, offset) = place(n);
+                let (file, offset) = position(n);
                 self.access.write_at(file, offset, &block)?;
             }
             barrier.wait();
@@ -206,7 +206,7 @@ impl Worker {
                 barrier.wait();
                 let from_ns = now_ns();
                 for at in 0..phases.blocks {
-                    let (file, offset) = place(iteration * phases.blocks + at);
+                    let (file, offset) = position(iteration * phases.blocks + at);
                     self.access.write_at(file, offset, &block)?;
                 }
                 barrier.wait();

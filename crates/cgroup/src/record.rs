@@ -14,13 +14,13 @@ const HEADER: &str = "isonomia limits 1";
 
 /// Where a limit is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Setting {
     pub(crate) group: PathBuf,
     pub(crate) knob: Knob,
     pub(crate) device: Device,
 }
 
-impl Place {
+impl Setting {
     pub(crate) fn file(&self) -> PathBuf {
         self.group.join(self.knob.file())
     }
@@ -35,9 +35,9 @@ pub struct BadRecord {
 }
 
 /// The text that says this.
-pub(crate) fn write(own: &BTreeMap<Place, Own>) -> String {
+pub(crate) fn write(own: &BTreeMap<Setting, Own>) -> String {
     let mut text = format!("{HEADER}\n");
-    for (Place { group, knob, device }, Own { values }) in own {
+    for (Setting { group, knob, device }, Own { values }) in own {
         let layout = match knob.layout {
             Layout::V1 => "v1",
             Layout::V2 => "v2",
@@ -54,7 +54,7 @@ pub(crate) fn write(own: &BTreeMap<Place, Own>) -> String {
 }
 
 /// What a text says.
-pub(crate) fn read(text: &str) -> Result<BTreeMap<Place, Own>, BadRecord> {
+pub(crate) fn read(text: &str) -> Result<BTreeMap<Setting, Own>, BadRecord> {
     let bad = |(at, line): (usize, &str)| BadRecord { line: at + 1, text: line.to_owned() };
     let mut lines = text.lines().enumerate();
     match lines.next() {
@@ -64,7 +64,7 @@ pub(crate) fn read(text: &str) -> Result<BTreeMap<Place, Own>, BadRecord> {
     lines.map(|line| entry(line.1).ok_or_else(|| bad(line))).collect()
 }
 
-fn entry(line: &str) -> Option<(Place, Own)> {
+fn entry(line: &str) -> Option<(Setting, Own)> {
     let mut parts = line.splitn(5, ' ');
     let layout = match parts.next()? {
         "v1" => Layout::V1,
@@ -79,8 +79,8 @@ fn entry(line: &str) -> Option<(Place, Own)> {
     let device = parts.next()?.parse().ok()?;
     let values = parts.next()?.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
     let group = Path::new(parts.next()?);
-    let place = Place { group: group.to_owned(), knob: Knob { layout, direction }, device };
-    group.is_absolute().then_some((place, Own { values }))
+    let setting = Setting { group: group.to_owned(), knob: Knob { layout, direction }, device };
+    group.is_absolute().then_some((setting, Own { values }))
 }
 
 #[cfg(test)]
@@ -89,14 +89,14 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let place = |group: &str, layout, direction| Place {
+        let setting = |group: &str, layout, direction| Setting {
             group: group.into(),
             knob: Knob { layout, direction },
             device: Device { major: 259, minor: 3 },
         };
         let own = BTreeMap::from([
-            (place("/sys/fs/cgroup/a job", Layout::V2, Direction::Read), Own { values: vec![1, 20] }),
-            (place("/sys/fs/cgroup/blkio/b", Layout::V1, Direction::Write), Own { values: vec![300] }),
+            (setting("/sys/fs/cgroup/a job", Layout::V2, Direction::Read), Own { values: vec![1, 20] }),
+            (setting("/sys/fs/cgroup/blkio/b", Layout::V1, Direction::Write), Own { values: vec![300] }),
         ]);
         let text = write(&own);
         assert_eq!(

@@ -27,7 +27,7 @@ const OPEN_REPLY_LEN_MAX: usize =
 /// Bytes of directory entries asked for at a time.
 const READ_DIR_LEN: u32 = REPLY_LEN_MAX as u32;
 
-/// References given back at once at most: as many as there is room for in the place of a path.
+/// References given back at once at most: as many as fit into the space of a path.
 pub const RELEASE_MAX: usize = (PATH_LEN_MAX - 1) / INO_LEN;
 
 /// How to open a file.

@@ -11,6 +11,7 @@
 //!
 //! Data are not cached: a read sees every write that was acknowledged before it, from any client.
 
+mod address_book;
 mod client;
 mod error;
 pub mod expected;
@@ -22,7 +23,6 @@ mod lock;
 mod mapping;
 mod own_locks;
 mod phase;
-mod places;
 mod routes;
 mod session;
 mod stripes;

@@ -58,7 +58,7 @@ pub struct LockHolder {
 }
 
 impl Client {
-    /// Takes a lock, in place of what the owner had of the same bytes. EAGAIN if another's is in the way; `waits` says
+    /// Takes a lock, which replaces what the owner had of the same bytes. EAGAIN if another's is in the way; `waits` says
     /// that the caller asks again until it has it, and then EDEADLK tells that it never would.
     pub fn lock(
         &self,

@@ -1,6 +1,6 @@
 //! Volumes: the directories directly below the root, and who has which of them.
 //!
-//! The *table of volumes* says of every number of a volume what it stands for. It is decided at one place, the root server
+//! The *table of volumes* says of every number of a volume what it stands for. It is decided by one server, the root server
 //! ([`crate::node`] drives [`root`]); every other server has a *copy* of it that may be old ([`copy`]), and the server that
 //! has a volume (its *volume server*) does what the table says of it ([`hosted`]).
 //!

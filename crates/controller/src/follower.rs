@@ -79,7 +79,7 @@ struct Current {
 pub enum Decision<'a> {
     /// Of its targets each job has this part, in parts of [`PARTS_PER_TARGET`](crate::PARTS_PER_TARGET).
     Parts(&'a BTreeMap<(JobKey, TargetId), u32>),
-    /// Jobs have these places in an order, the least first.
+    /// Jobs have these ranks in an order, the least first.
     Ranks(BTreeMap<JobKey, u32>),
 }
 

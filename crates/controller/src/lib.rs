@@ -21,7 +21,7 @@
 //! What GIFT owes to whom is the ledger ([`Kept`]): whoever drives this puts its changes on stable storage before he sends
 //! what was decided with them.
 //!
-//! What a server reports of its targets, and what their arbiters are told, is here as well ([`Using::of`], [`parts`], [`places`]), so that
+//! What a server reports of its targets, and what their arbiters are told, is here as well ([`Using::of`], [`parts`], [`ranks`]), so that
 //! the simulator decides over the same reports as a controller does, and its arbiters follow in the same way.
 //!
 //! There is no clock, thread, socket, or randomness in here.
@@ -43,7 +43,7 @@ pub use controller::{
 pub use follower::{Decision, Follower, Refused, Wanted};
 pub use kept::{AccountKept, BadKept, Change, Kept, PREFIX, PaidPeriod, Payment};
 pub use lease::{FLOOR, lease_looked_at_every, lease_s};
-pub use local::{KnownJobs, LOOK_FOR_PHASES_EVERY, look_every, metadata_parts, parts, places};
+pub use local::{KnownJobs, LOOK_FOR_PHASES_EVERY, look_every, metadata_parts, parts, ranks};
 pub use message::{
     Allocation, Ask, BadMessage, Changes, Content, FORMAT, JOBS_MAX, JobKey, Load, MESSAGE_LEN_MAX, PARTS_PER_TARGET,
     Progress, ROWS_MAX, Rate, Report, ReportedJob, Row, Term,

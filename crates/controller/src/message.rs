@@ -172,7 +172,7 @@ pub enum Content {
         /// Who gets nothing more of which target.
         gone: Vec<(u32, TargetId)>,
     },
-    /// The places of jobs in an order, the least first.
+    /// The ranks of jobs in an order, the least first.
     Ranks(Vec<(u32, u32)>),
 }
 

@@ -31,7 +31,7 @@ impl Prefix {
     }
 }
 
-/// Whether a directory of the kernel's is what a process has in place of one of the prefix.
+/// Whether a directory of the kernel's is what a process has instead of one of the prefix.
 fn stands_for_the_prefix(base: &[u8]) -> bool {
     let base = base.strip_suffix(b" (deleted)").unwrap_or(base);
     base.starts_with(PLACEHOLDER) || base.starts_with(b"/proc/") && base.ends_with(NOWHERE)

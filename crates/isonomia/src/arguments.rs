@@ -28,7 +28,7 @@ pub use policy::{PolicyCommand, PolicyOptions};
 pub use record::RecordOptions;
 pub use reproduce::{Papers, ReproduceOptions};
 pub use rule::{RuleCommand, RuleOptions};
-pub use stripe::{PlaceOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
+pub use stripe::{LocationOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
 pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeMoveOptions, VolumeOptions};
 pub use whole::WholeOptions;
 

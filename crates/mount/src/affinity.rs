@@ -40,7 +40,7 @@ fn move_to(processor: usize) {
     let mut there = CpuSet::new();
     there.set(processor);
     if sched_setaffinity(None, &there).is_ok() {
-        // It goes on there, until the scheduler finds a better place.
+        // It goes on there, until the scheduler finds a better one.
         let _ = sched_setaffinity(None, &allowed);
     }
 }

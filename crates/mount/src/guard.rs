@@ -49,8 +49,8 @@ impl Guard {
     }
 
     /// Tells the guard of the mount that it is to end if this process is killed.
-    pub fn watch(&mut self, place: &Path) -> io::Result<()> {
-        let found = mount_point::topmost(place)?.filter(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes());
+    pub fn watch(&mut self, mount_point: &Path) -> io::Result<()> {
+        let found = mount_point::topmost(mount_point)?.filter(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes());
         let minor = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?.minor;
         let mut told = self.process.stdin.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         writeln!(told, "{minor}")

@@ -27,7 +27,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 pub enum MountError {
     /// The mount point.
     #[error(transparent)]
-    Place(#[from] MountPointError),
+    MountPoint(#[from] MountPointError),
     /// The kernel has no FUSE, or this container does not show it.
     #[error("{DEVICE} cannot be opened: {error}{hint}", hint = hint(.error))]
     Device {
@@ -60,18 +60,18 @@ pub struct Mounted {
     fuse: Session<MountedFiles>,
     clients: Arc<Clients>,
     mappings: Arc<Mappings>,
-    place: PathBuf,
+    mount_point: PathBuf,
 }
 
 /// Ends a mount from another thread.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
-    place: PathBuf,
+    mount_point: PathBuf,
 }
 
 /// Mounts at `path`. The server must answer: a mount of nothing is an error now, not at the first program.
 pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
-    let place = mount_point::prepare(path)?;
+    let mount_point = mount_point::prepare(path)?;
     std::fs::OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| MountError::Device { error })?;
     let uid = rustix::process::geteuid().as_raw();
     let speaks_for_others = uid == 0 || options.allow_other;
@@ -89,17 +89,18 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         protection: options.protection.clone(),
     };
     let clients = Arc::new(Clients::new(reach, own));
-    let own = clients.own().map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?;
+    let own = clients.own().map_err(|errno| MountError::System { path: mount_point.clone(), error: errno.into() })?;
     let root = own.look_up(Ino::ROOT, b"", false).map_err(MountError::Server)?;
     let poller = Poller::new(std::thread::available_parallelism().map_or(1, NonZero::get));
     let mappings = Arc::new(Mappings::new(clients.clone(), options.timeout));
     let checks = kernel_checks(options, speaks_for_others);
     let proofs_and_checks = (root.capability.is_proven(), checks);
     let files = MountedFiles::new(clients.clone(), mappings.clone(), poller.clone(), proofs_and_checks, options);
-    let fuse = Session::new(files, &place, &config(options, checks)).map_err(|error| refusal(&place, error))?;
+    let fuse =
+        Session::new(files, &mount_point, &config(options, checks)).map_err(|error| refusal(&mount_point, error))?;
     let device = fuse.as_fd().try_clone_to_owned();
-    poller.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
-    Ok(Mounted { fuse, clients, mappings, place })
+    poller.open(device.map_err(|error| MountError::System { path: mount_point.clone(), error })?);
+    Ok(Mounted { fuse, clients, mappings, mount_point })
 }
 
 /// Whether the kernel is to check permissions, too. The server checks whoever looks up, opens or changes something, but of
@@ -139,7 +140,7 @@ fn config(options: &Options, kernel_checks: bool) -> Config {
 }
 
 /// What a user can do about it, where that is known.
-fn refusal(place: &Path, error: io::Error) -> MountError {
+fn refusal(mount_point: &Path, error: io::Error) -> MountError {
     if error.kind() == io::ErrorKind::NotFound {
         return MountPointError::FusermountMissing.into();
     }
@@ -148,23 +149,23 @@ fn refusal(place: &Path, error: io::Error) -> MountError {
         Some(_) => error,
         None => io::Error::new(error.kind(), error.to_string().trim_end().to_owned()),
     };
-    MountError::System { path: place.to_owned(), error }
+    MountError::System { path: mount_point.to_owned(), error }
 }
 
 impl Mounted {
     /// What ends this mount.
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { place: self.place.clone() }
+        Unmounter { mount_point: self.mount_point.clone() }
     }
 
     /// Where it is mounted: an absolute path.
-    pub fn place(&self) -> &Path {
-        &self.place
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
     }
 
     /// Serves programs until the mount ends.
     pub fn serve(self) -> io::Result<()> {
-        let Self { fuse, clients, mappings, place } = self;
+        let Self { fuse, clients, mappings, mount_point } = self;
         mappings.start(fuse.notifier());
         let (end, ended) = mpsc::channel::<()>();
         let sweeper = std::thread::Builder::new().name("sweeper".to_owned()).spawn(move || {
@@ -176,13 +177,13 @@ impl Mounted {
         drop(end);
         // It has no result but its end.
         let _ = sweeper.join();
-        if is_aborted(&outcome) && !mount_point::is_ours(&place) {
+        if is_aborted(&outcome) && !mount_point::is_ours(&mount_point) {
             // It was unmounted, and ended while the kernel handed over one of its last requests.
             return Ok(());
         }
         if outcome.is_err() {
             // Whatever broke, programs must not wait for a mount that nobody serves. It may be gone already.
-            let _ = mount_point::detach(&place, true);
+            let _ = mount_point::detach(&mount_point, true);
         }
         outcome
     }
@@ -193,7 +194,7 @@ fn is_aborted(outcome: &io::Result<()>) -> bool {
 }
 
 /// Serves the kernel to the end without `fuser`'s unmounting after it: by then somebody has unmounted, and what is at
-/// the place now, if anything, is not ours (`fuser` 0.18 does not tell).
+/// the mount point now, if anything, is not ours (`fuser` 0.18 does not tell).
 fn run(fuse: Session<MountedFiles>) -> io::Result<()> {
     let background = Box::leak(Box::new(fuse.spawn()?));
     let finished = std::thread::spawn(|| Ok(()));
@@ -205,13 +206,13 @@ impl Unmounter {
     /// Unmounts. If programs use the mount, it vanishes for others and ends with the last of them; then this gives
     /// false.
     pub fn unmount(&self) -> Result<bool, MountPointError> {
-        if !mount_point::is_ours(&self.place) {
+        if !mount_point::is_ours(&self.mount_point) {
             // Somebody else was first.
             return Ok(true);
         }
-        match mount_point::detach(&self.place, false) {
+        match mount_point::detach(&self.mount_point, false) {
             Ok(()) => Ok(true),
-            Err(MountPointError::Busy(_)) => mount_point::detach(&self.place, true).map(|()| false),
+            Err(MountPointError::Busy(_)) => mount_point::detach(&self.mount_point, true).map(|()| false),
             Err(error) => Err(error),
         }
     }

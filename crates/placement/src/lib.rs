@@ -24,7 +24,7 @@
 //! * *Streams end.* The paper places all files of a job before it writes, once. A server places them one by one while others
 //!   are closed; what was closed does not count any more ([`Balancer::release`]).
 //! * *Ties.* The paper does not say which of several cheapest targets is taken. Here it is the first in the round
-//!   ([`Topology::targets`]) at or after the place where the balancer was told to begin. A fixed first target would
+//!   ([`Topology::targets`]) at or after the position where the balancer was told to begin. A fixed first target would
 //!   bring the small files of all jobs to the same few targets; the caller draws the beginning.
 //! * *Weights* are whole numbers and stand for their part of the sum, so that costs are compared exactly and the
 //!   weights always add up to one.

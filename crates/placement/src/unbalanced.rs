@@ -21,7 +21,7 @@ pub fn random_targets(
     generator: &mut impl Rng,
 ) -> Result<Vec<TargetId>, PlacementError> {
     check(stripes, all)?;
-    Ok(index::sample(generator, all.len(), stripes).iter().map(|place| all[place]).collect())
+    Ok(index::sample(generator, all.len(), stripes).iter().map(|position| all[position]).collect())
 }
 
 /// What moves the round on by one target.
@@ -75,7 +75,7 @@ impl RoundRobin {
 
 /// The targets of `stripes` stripes, the first of which is at position `first` of the round.
 pub fn stripes_from(targets: &[TargetId], first: usize, stripes: usize) -> impl Iterator<Item = TargetId> {
-    (first..first + stripes).map(|place| targets[place % targets.len()])
+    (first..first + stripes).map(|position| targets[position % targets.len()])
 }
 
 fn check(stripes: usize, all: &[TargetId]) -> Result<(), PlacementError> {

@@ -7,7 +7,7 @@
 //! than something that has come is refused. Grants of a node are numbered, too, and a number is never given again.
 //!
 //! What it adds to the nodes' own knowledge is that an application is judged by what it did and waited on all of them, and
-//! that it is in the same place of the order on each where it waits. Times at several nodes add up. Nodes are granted one by one, so two
+//! that it is in the same position of the order on each where it waits. Times at several nodes add up. Nodes are granted one by one, so two
 //! applications that come while their nodes are free may have one each and wait for the other's: then the one that came last
 //! gives way, and waits behind the other.
 //!

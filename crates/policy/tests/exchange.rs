@@ -49,8 +49,8 @@ fn served(rule: Rule, interval: Nanos, intervals: usize, mut does: impl FnMut(us
             let parts = own[number].parts(joined).remove(0);
             let sum: f64 = parts.iter().map(|(_, part)| part).sum();
             for (job, part) in parts {
-                let place = ON[number].iter().position(|on| *on == job.0 as usize).unwrap();
-                server.parts[place] = part / sum;
+                let index = ON[number].iter().position(|on| *on == job.0 as usize).unwrap();
+                server.parts[index] = part / sum;
             }
         }
         let mut had = [0.0; 3];

@@ -40,7 +40,7 @@ static MADE_AT: AtomicU64 = AtomicU64::new(0);
 static CURRENT: AtomicU64 = AtomicU64::new(UNKNOWN);
 /// Changes so far, begun at least.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
-/// The capabilities of the latest changes, each in a place of its own, so that nobody waits who reads one: it may be a
+/// The capabilities of the latest changes, each in an entry of its own, so that nobody waits who reads one: it may be a
 /// signal handler that interrupts a change. What is read while so many others are made is read again.
 static CAPABILITIES: [[AtomicU64; WORDS]; KEPT] = [const { [const { AtomicU64::new(0) }; WORDS] }; KEPT];
 /// The value of [`CURRENT`] until it is known whether the program was started in a directory of ours.
@@ -79,8 +79,8 @@ fn set_current(directory: Capability) {
     let change = CHANGES.fetch_add(1, Ordering::Relaxed) + 1;
     let bytes = directory.to_bytes();
     let (words, _) = bytes.as_chunks();
-    for (place, word) in CAPABILITIES[change as usize % KEPT].iter().zip(words) {
-        place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+    for (entry, word) in CAPABILITIES[change as usize % KEPT].iter().zip(words) {
+        entry.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
     }
     CURRENT.store(change, Ordering::Release);
 }

@@ -1,4 +1,4 @@
-//! Programs that lie under the prefix: what the kernel executes in their place.
+//! Programs that lie under the prefix: what the kernel executes instead of them.
 //!
 //! The kernel cannot read a file of ours. A program is copied into a memory file, which the kernel can execute: there is
 //! no other name for it, so `/proc/self/exe` leads nowhere, and libraries that are to be found beside it (`$ORIGIN`) are
@@ -38,7 +38,7 @@ pub enum Image {
 /// A program with the arguments that come before those of the caller.
 pub struct Program {
     pub image: Image,
-    /// In place of the first argument; none for a program that is no script.
+    /// Instead of the first argument; none for a program that is no script.
     inserted: Vec<CString>,
 }
 
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_take_the_place_of_the_first() {
+    fn arguments_replace_the_first() {
         let (name, first) = (c"script", c"one");
         let program = |inserted| Program { image: Image::Path(c"/bin/sh".into()), inserted };
         let given = [name.as_ptr(), first.as_ptr(), std::ptr::null()];

@@ -1,4 +1,4 @@
-//! Placeholder descriptors: what the kernel sees in place of an open file.
+//! Placeholder descriptors: what the kernel sees instead of an open file.
 //!
 //! For each open file there is one page in a memory file (`memfd`) that every process which inherits the descriptor
 //! maps: the capability, the layout, the status flags, the offset. The program has an `O_PATH` descriptor of that
@@ -33,9 +33,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"isofile6");
 const PAGE_LEN: usize = 4096;
 /// Bytes of the longest layout on the wire.
 const LAYOUT_LEN_MAX: usize = Layout::encoded_len(Layout::TARGETS_MAX);
-/// Other users whom the capability is made out to as well, at once: more take the place of the earliest.
+/// Other users whom the capability is made out to as well, at once: more replace the earliest.
 const OTHERS_MAX: usize = 32;
-/// The holder of a place that is free or about to change. The kernel gives this number to nobody.
+/// The holder of an entry that is free or about to change. The kernel gives this number to nobody.
 const NOBODY: u32 = u32::MAX;
 
 /// What all holders of an open file share.
@@ -209,8 +209,8 @@ impl Mapping {
         if self.capability_of(capability.holder).is_some() {
             return;
         }
-        let place = page.others_count.fetch_add(1, Ordering::Relaxed) as usize % OTHERS_MAX;
-        let other = &page.others[place];
+        let index = page.others_count.fetch_add(1, Ordering::Relaxed) as usize % OTHERS_MAX;
+        let other = &page.others[index];
         other.holder.store(NOBODY, Ordering::Release);
         other.mac.store(capability.mac, Ordering::Release);
         other.holder.store(capability.holder, Ordering::Release);
@@ -390,7 +390,7 @@ pub fn proc_path(fd: RawFd) -> ProcPath {
         }
     }
     let bytes = b"/proc/self/fd/".iter().chain(&digits[at..]);
-    path.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    path.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
     ProcPath(path)
 }
 
@@ -405,7 +405,7 @@ pub fn list_descriptors(fds: &mut [RawFd]) -> Result<usize, Errno> {
         let number = std::str::from_utf8(entry.file_name().to_bytes()).ok().and_then(|name| name.parse().ok());
         let Some(fd) = number else { continue };
         match fds.get_mut(count) {
-            Some(place) => *place = fd,
+            Some(entry) => *entry = fd,
             None => break,
         }
         count += 1;

@@ -10,7 +10,7 @@ use crate::description::FileRef;
 use crate::environment;
 use crate::foreign::CPath;
 use crate::hook::{Failure, fail, returned};
-use crate::route::{Place, Prefix, climbs_out, split_last, trim_start};
+use crate::route::{Location, Prefix, climbs_out, split_last, trim_start};
 use crate::{placeholder, table};
 use isonomia_client::{Capability, Client, Error};
 use rustix::io::Errno;
@@ -50,9 +50,9 @@ pub fn route(dir: c_int, path: &[u8]) -> Result<Routed<'_>, Error> {
     }
     if path.first() == Some(&b'/') {
         return Ok(match prefix.locate(path) {
-            Place::Outside => Routed::Theirs,
-            Place::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Borrowed(rest) },
-            Place::Left(other) => Routed::TheirsBy(other),
+            Location::Outside => Routed::Theirs,
+            Location::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Borrowed(rest) },
+            Location::Left(other) => Routed::TheirsBy(other),
         });
     }
     if path.is_empty() {
@@ -102,9 +102,9 @@ fn route_from_kernel_directory<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) 
 
 fn route_absolute(prefix: &Prefix, path: &[u8]) -> Routed<'static> {
     match prefix.locate(path) {
-        Place::Outside => Routed::Theirs,
-        Place::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Owned(rest.to_vec()) },
-        Place::Left(other) => Routed::TheirsBy(other),
+        Location::Outside => Routed::Theirs,
+        Location::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Owned(rest.to_vec()) },
+        Location::Left(other) => Routed::TheirsBy(other),
     }
 }
 

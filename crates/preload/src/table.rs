@@ -34,10 +34,10 @@ fn slot(fd: c_int) -> Option<&'static Slot> {
 
 /// The slot of `fd`, made if need be.
 fn slot_or_new(fd: c_int) -> Result<&'static Slot, Errno> {
-    let place = TABLE.get(fd as usize / BLOCK_LEN).ok_or(Errno::MFILE)?;
-    if place.load(Ordering::Acquire).is_null() {
+    let block = TABLE.get(fd as usize / BLOCK_LEN).ok_or(Errno::MFILE)?;
+    if block.load(Ordering::Acquire).is_null() {
         let fresh = Box::into_raw(Box::new([const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCK_LEN]));
-        if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if block.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: nobody else has seen this box.
             drop(unsafe { Box::from_raw(fresh) });
         }
@@ -59,7 +59,7 @@ pub fn find(fd: c_int) -> Option<FileRef> {
         let description = slot.load(Ordering::Acquire);
         // SAFETY: descriptions are never given back to the allocator.
         let description = unsafe { description.as_ref() }?;
-        // A place that is free, or whose slot has changed since, was closed by another thread.
+        // An entry that is free, or whose slot has changed since, was closed by another thread.
         if let Some(file_ref) = description.acquire()
             && std::ptr::eq(slot.load(Ordering::Acquire), description)
         {
@@ -68,7 +68,7 @@ pub fn find(fd: c_int) -> Option<FileRef> {
     }
 }
 
-/// Enters `fd`, in place of what may have been there.
+/// Enters `fd`, instead of what may have been there.
 pub fn install(fd: c_int, file_ref: FileRef) -> Result<(), Errno> {
     let slot = slot_or_new(fd)?;
     let before = slot.swap(file_ref.into_raw(), Ordering::AcqRel);
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Places of closed descriptions are used again at once, here always for the other descriptor: a look-up that did
+    /// Entries of closed descriptions are used again at once, here always for the other descriptor: a look-up that did
     /// not look at its slot a second time would find the other's.
     #[test]
     fn look_ups_race_with_closes() {

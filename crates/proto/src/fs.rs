@@ -111,12 +111,12 @@ pub struct Spot {
 /// What a rename does when the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameHow {
-    /// What is renamed takes its place, atomically, as in `rename(2)`.
+    /// What is renamed replaces it, atomically, as in `rename(2)`.
     #[default]
     Replace,
     /// It fails.
     NoReplace,
-    /// It must exist; both change places, atomically.
+    /// It must exist; both are exchanged, atomically.
     Exchange,
 }
 

@@ -53,7 +53,7 @@ fn a_file_per_process_gains_the_more_the_less_even_the_default_is() {
 }
 
 #[test]
-fn a_shared_file_gains_by_its_stripes_and_not_by_their_places() {
+fn a_shared_file_gains_by_its_stripes_and_not_by_their_targets() {
     let findings = findings("shared-file");
     assert_eq!(claim(&findings, "fig8", "over four stripes").verdict, Verdict::Reproduces);
     assert_eq!(claim(&findings, "fig8", "on 256 nodes").verdict, Verdict::DoesNot);

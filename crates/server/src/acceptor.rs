@@ -2,7 +2,7 @@
 //! operators', to [`crate::control`].
 //!
 //! It waits for nobody: what a pending connection has said so far is all that is kept of it, and names are looked up and
-//! credentials decoded on other threads ([`crate::names`], [`crate::munge`]). It is fair: each origin has a bounded share of the places for pending connections
+//! credentials decoded on other threads ([`crate::names`], [`crate::munge`]). It is fair: each origin has a bounded share of the slots for pending connections
 //! ([`crate::pools`]), and of those that have said hello one is admitted after the other, round-robin over origins, since that is where the
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
@@ -267,7 +267,7 @@ impl Acceptor {
         uid == 0 || uid == self.owner.uid
     }
 
-    /// Gives a connection a permit, and closes the one whose place that was.
+    /// Gives a connection a permit, and closes the one whose slot that was.
     fn enter(&mut self, pending: Pending) {
         self.next_id += 1;
         let id = self.next_id;

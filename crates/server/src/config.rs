@@ -150,7 +150,7 @@ pub enum ConfigError {
         /// Some that it has.
         known: String,
     },
-    /// Two places say the same thing.
+    /// Two settings say the same thing.
     #[error("{path} says what {name} is, and the configuration has {what} as well (allowed: one of them)")]
     Contradiction {
         /// The cluster file.

@@ -174,7 +174,7 @@ impl StreamState {
 pub struct Arrival {
     /// Bytes that are there and have been checked.
     opened: usize,
-    /// With those of the part that is on its way, and of its tag. The next part takes the tag's place.
+    /// With those of the part that is on its way, and of its tag. The next part replaces the tag.
     filled: usize,
 }
 

@@ -1,14 +1,14 @@
 //! Control connections, which operators ask by: a thread of its own answers their questions, round-robin over connections.
 //!
 //! It waits for nobody: an answer that is not taken waits in memory, which is bounded, and the acceptor goes on
-//! meanwhile. Each origin has a bounded share of the places ([`crate::pools`]); beyond it the connection goes that has asked
+//! meanwhile. Each origin has a bounded share of the slots ([`crate::pools`]); beyond it the connection goes that has asked
 //! nothing for the longest time.
 
 use crate::clock;
 use crate::core::Core;
 use crate::identity::Peer;
 use crate::operator;
-use crate::pools::{Origin, Places, Pools};
+use crate::pools::{Origin, Pools, Slots};
 use crate::rejections::Rejection;
 use crate::status::About;
 use crate::stream::{self, Frame};
@@ -86,8 +86,8 @@ fn seal_frames(seals: &mut Seals, frames: &[u8]) -> Vec<u8> {
 
 impl Control {
     /// No connection is open.
-    pub fn new(core: Arc<Core>, about: Arc<About>, places: Places) -> Result<Self, Errno> {
-        let connections = Connections { pools: Pools::new(places), open: HashMap::new(), next_id: 0 };
+    pub fn new(core: Arc<Core>, about: Arc<About>, slots: Slots) -> Result<Self, Errno> {
+        let connections = Connections { pools: Pools::new(slots), open: HashMap::new(), next_id: 0 };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { core, about, epoll, connections: Mutex::new(connections) })
     }

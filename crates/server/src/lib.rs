@@ -520,8 +520,8 @@ fn open_store(
     let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();
     let mut store_config = store_config(config, dir);
     store_config.ownership = ownership;
-    for place in [dir].into_iter().chain(store_config.targets.iter().map(|target| target.dir.as_path())) {
-        directory_check::check(place)?;
+    for dir in [dir].into_iter().chain(store_config.targets.iter().map(|target| target.dir.as_path())) {
+        directory_check::check(dir)?;
     }
     isonomia_store::own_directory(dir, &own)?;
     store_config.default_layout =

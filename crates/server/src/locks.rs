@@ -188,7 +188,7 @@ impl Locks {
         })
     }
 
-    /// Gives `lock`, in place of what its owner had of the same bytes. `waits` if the owner will ask again; `is_early` if others
+    /// Gives `lock`, which replaces what its owner had of the same bytes. `waits` if the owner will ask again; `is_early` if others
     /// may still claim theirs.
     pub fn acquire(
         &self,
@@ -321,8 +321,8 @@ impl Table {
             self.waiting.retain(|owner, _| !gone.contains(&owner.scope()));
         }
         let Self { files, users, .. } = self;
-        for place in locked {
-            let Some(locks) = files.get_mut(&place) else { continue };
+        for key in locked {
+            let Some(locks) = files.get_mut(&key) else { continue };
             #[cfg(test)]
             {
                 self.looked_at += locks.len();
@@ -335,22 +335,22 @@ impl Table {
                 is_kept
             });
             if locks.is_empty() {
-                files.remove(&place);
+                files.remove(&key);
             }
         }
     }
 
     /// Notes that a scope has `count` locks of a file more than before, or less.
-    fn count(&mut self, scope: Scope, place: (Ino, Family), before: usize, now: usize) {
+    fn count(&mut self, scope: Scope, key: (Ino, Family), before: usize, now: usize) {
         let is_file = usize::from(matches!(scope, Scope::File(_)));
         if now > 0 && !self.scopes.contains_key(&scope) {
             self.open_files += is_file;
         }
         let files = self.scopes.entry(scope).or_default();
-        let count = files.entry(place).or_default();
+        let count = files.entry(key).or_default();
         *count = *count + now - before;
         if *count == 0 {
-            files.remove(&place);
+            files.remove(&key);
             if files.is_empty() {
                 self.scopes.remove(&scope);
                 self.open_files -= if before > 0 { is_file } else { 0 };

@@ -56,7 +56,7 @@ pub enum NotHolder {
 pub struct Delivery<L> {
     /// Whom.
     pub listener: L,
-    /// What; `None` if another listens in its place.
+    /// What; `None` if another listens instead.
     pub events: Option<LeaseEvents>,
 }
 

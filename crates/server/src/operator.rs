@@ -230,7 +230,7 @@ pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply 
     apply_instead(core, spec, draw, None).unwrap_or_else(ControlReply::Error)
 }
 
-/// The same, only in place of a policy, if one is given.
+/// The same, only instead of a policy, if one is given.
 fn apply_instead(
     core: &Core,
     spec: PolicySpec,

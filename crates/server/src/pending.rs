@@ -40,7 +40,7 @@ pub struct Pending {
     pub socket: OwnedFd,
     /// Who it is, as far as that is proven; with a key, for whom the key would stand.
     pub peer: Option<Peer>,
-    /// Whose share of the places it has.
+    /// Whose share of the slots it has.
     pub origin: Origin,
     /// On TCP, what this server said.
     pub tcp: Option<Tcp>,
@@ -172,7 +172,7 @@ pub enum TurnedAway {
     /// Its user has as much as he may.
     #[error(transparent)]
     Usage(#[from] Exceeded),
-    /// There is no place for its job.
+    /// There is no room for its job.
     #[error(transparent)]
     Jobs(#[from] TooManyJobs),
     /// It does not know the key.

@@ -40,7 +40,7 @@ pub struct Phases {
 
 impl Phases {
     /// The node that a policy is to have from now on, if it is one with exclusive phases. Nobody has it.
-    pub fn begin(&self, spec: &PolicySpec, place: Option<(ServerId, bool)>) -> Option<SharedIoNode> {
+    pub fn begin(&self, spec: &PolicySpec, member: Option<(ServerId, bool)>) -> Option<SharedIoNode> {
         let Scheme::Exclusive(settings) = spec.scheme() else {
             self.is_on.store(false, Ordering::Release);
             *self.lock() = None;
@@ -55,7 +55,7 @@ impl Phases {
             let mut node = node.lock();
             let own = node.join(now, &application_of(&scrub::job_info()));
             node.exempt(now, own);
-            if let Some((own, is_coordinator)) = place {
+            if let Some((own, is_coordinator)) = member {
                 node.set_coordinator(now, own, is_coordinator);
             }
         }

@@ -94,10 +94,10 @@ impl Core {
         }
     }
 
-    /// Registers a reference that the store has counted for the session in the `place` that was reserved for it, or gives it
+    /// Registers a reference that the store has counted for the session in the room that was `reserved` for it, or gives it
     /// back to the store: the session has ended meanwhile.
-    pub fn add_reference(&self, place: Reserved<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
-        let taken = place.take(ino, number, self.store.namespace().lost_writes(ino));
+    pub fn add_reference(&self, reserved: Reserved<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
+        let taken = reserved.take(ino, number, self.store.namespace().lost_writes(ino));
         if taken.is_err() {
             self.store.release(ino)?;
         }

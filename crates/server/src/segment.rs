@@ -62,7 +62,7 @@ pub struct State {
     /// Bytes from the beginning on for which the host has given memory.
     allocated: u64,
     /// For whom it is counted: nobody, if an earlier server made it.
-    place: Option<Permit>,
+    permit: Option<Permit>,
     /// Whether it has the file's mapping, or waits for it.
     pub mapping: Mapping,
     /// The job that asked for it last.
@@ -98,13 +98,13 @@ pub enum NotExtended {
 }
 
 impl Segment {
-    /// A segment of `ino` that reaches nowhere, as the file `name` in `dir`, which is counted at `place`.
-    pub fn create(dir: Arc<OwnedFd>, name: String, ino: Ino, place: Permit, now: Nanos) -> Result<Self, Errno> {
+    /// A segment of `ino` that reaches nowhere, as the file `name` in `dir`, which is counted by `permit`.
+    pub fn create(dir: Arc<OwnedFd>, name: String, ino: Ino, permit: Permit, now: Nanos) -> Result<Self, Errno> {
         // A segment that has this name already is of an inode that was removed.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::fchmod(rustix::fs::openat(&*dir, &*name, flags, PLAIN)?, PLAIN)?;
         let memory = open_for_reading(&dir, &name)?;
-        Ok(Self::over(ino, (dir, name), memory, false, Some(place), now))
+        Ok(Self::over(ino, (dir, name), memory, false, Some(permit), now))
     }
 
     /// The segment that an earlier server left as the file `name` in `dir`, with what stands in it. What programs did not
@@ -126,14 +126,14 @@ impl Segment {
         (dir, name): (Arc<OwnedFd>, String),
         memory: OwnedFd,
         is_stored_to: bool,
-        place: Option<Permit>,
+        permit: Option<Permit>,
         now: Nanos,
     ) -> Self {
         let state = State {
             sums: Vec::new(),
             is_stored_to,
             allocated: 0,
-            place,
+            permit,
             mapping: if is_stored_to { Mapping::Asked } else { Mapping::None },
             job: None,
             asked_at: now,
@@ -181,12 +181,12 @@ impl Segment {
         reach.min(whole_pages(size))
     }
 
-    /// Makes it reach to `end` at least; gives how many bytes of the file were read for that. It is counted at `place`, if it is
+    /// Makes it reach to `end` at least; gives how many bytes of the file were read for that. It is counted by `permit`, if it is
     /// not yet counted at any.
-    pub fn extend(&self, state: &mut State, store: &Store, end: u64, place: &Permit) -> Result<u64, NotExtended> {
+    pub fn extend(&self, state: &mut State, store: &Store, end: u64, permit: &Permit) -> Result<u64, NotExtended> {
         let (before, size) = (self.reach(), store.namespace().size(self.ino)?);
         let reach = before.max(whole_pages(end));
-        self.make_room(state, Self::resident(reach, size), Some(place))?;
+        self.make_room(state, Self::resident(reach, size), Some(permit))?;
         // Also if somebody cut it.
         if rustix::fs::fstat(&self.memory).map_or(0, |stat| stat.st_size as u64) < reach {
             let grown = self.writable().and_then(|memory| rustix::fs::ftruncate(memory, reach));
@@ -204,15 +204,15 @@ impl Segment {
 
     /// Makes sure that the first `len` bytes are counted, and that the host has memory for them: whoever touches memory
     /// that a host does not have is killed.
-    fn make_room(&self, state: &mut State, len: u64, place: Option<&Permit>) -> Result<(), NotExtended> {
+    fn make_room(&self, state: &mut State, len: u64, permit: Option<&Permit>) -> Result<(), NotExtended> {
         if len > SEGMENT_LEN_MAX {
             return Err(NotExtended::NoMemory);
         }
-        if let (None, Some(place)) = (&state.place, place) {
-            state.place = Some(place.beside(0).map_err(|_| NotExtended::NoMemory)?);
+        if let (None, Some(permit)) = (&state.permit, permit) {
+            state.permit = Some(permit.beside(0).map_err(|_| NotExtended::NoMemory)?);
         }
-        if let Some(place) = &mut state.place {
-            place.grow(len).map_err(|_| NotExtended::NoMemory)?;
+        if let Some(permit) = &mut state.permit {
+            permit.grow(len).map_err(|_| NotExtended::NoMemory)?;
         }
         if len > state.allocated {
             let (from, more) = (state.allocated, len - state.allocated);
@@ -325,7 +325,7 @@ impl Segment {
         self.reach().saturating_sub(offset).min(len as u64) as usize
     }
 
-    /// Puts the bytes that it has from `offset` on in place of those in `sink`, which the objects gave. False if it ended
+    /// Puts the bytes that it has from `offset` on instead of those in `sink`, which the objects gave. False if it ended
     /// meanwhile: then the objects have to be asked again.
     pub fn overlay(&self, offset: u64, mut sink: Sink<'_>) -> Result<bool, StoreError> {
         let len = self.within(offset, sink.len());

@@ -475,9 +475,9 @@ mod tests {
         drop(sessions.leave(KEY));
         assert_eq!(session.add_reference(Ino(5), 1), Err(ReferenceError::Ended));
         let next = sessions.join(KEY);
-        let place = next.reserve().unwrap();
+        let reserved = next.reserve().unwrap();
         drop(sessions.leave(KEY));
-        assert_eq!(place.take(Ino(5), 1, 0), Err(ReferenceError::Ended));
+        assert_eq!(reserved.take(Ino(5), 1, 0), Err(ReferenceError::Ended));
         assert_eq!(next.user.0.load(Ordering::Relaxed), 0);
         let next = sessions.join(KEY);
         assert!(!Arc::ptr_eq(&session, &next));
@@ -502,9 +502,9 @@ mod tests {
         let (_, left) = sessions.leave((7, 0)).unwrap();
         assert_eq!(one_more.add_reference(Ino(5), 0), Err(ReferenceError::User), "what is handed over counts");
         drop(left);
-        let place = one_more.reserve().unwrap();
+        let reserved = one_more.reserve().unwrap();
         assert_eq!(one_more.user.0.load(Ordering::Relaxed), REFERENCES_PER_USER_MAX - REFERENCES_PER_SESSION_MAX + 1);
-        drop(place);
+        drop(reserved);
         one_more.reserve().unwrap().take(Ino(5), 0, 0).unwrap();
         assert!(full[1].release(Ino(5), 3));
     }

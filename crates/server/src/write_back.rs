@@ -17,7 +17,7 @@
 //! As long as [`Manner`] says; how many bytes that is, is learnt from the last chunks ([`CostLearner`]). While somebody reads from
 //! the device chunks are short, so that the next request waits for no more than the few that are in service: a job has
 //! one at once, and more only while it is behind its share of the device's time. Where one job alone uses the target, its
-//! chunks are large and take no place in the depth, so that its writes to memory do not wait for the device.
+//! chunks are large and take no slot of the depth, so that its writes to memory do not wait for the device.
 //!
 //! # What is charged
 //! Where the policy divides the device's time, a write to memory is charged for what of it overwrites pages that
@@ -95,7 +95,7 @@ pub struct Manner {
     /// Those of one job that may wait or be written at once, at most [`CHUNKS_MAX`]; `None` for no more than it takes to have
     /// the job's share.
     pub chunks_max: Option<usize>,
-    /// They take a place in the target's depth.
+    /// They take a slot of the target's depth.
     pub is_counted: bool,
 }
 
@@ -116,7 +116,7 @@ pub struct Chunk {
     pub predicted: Nanos,
     /// What bringing them into memory did cost and was not charged.
     pub unpaid: Nanos,
-    /// It takes a place in the target's depth.
+    /// It takes a slot of the target's depth.
     pub is_counted: bool,
 }
 

@@ -8,7 +8,7 @@ use isonomia_client::{
     Address, Change, Claims, Client, ClientConfig, Error, Ino, OpenHow, RenameHow, TimeChange, Timestamp, XattrHow,
     access,
 };
-use isonomia_proto::control::{ControlReply, ControlRequest, VolumePlace};
+use isonomia_proto::control::{ControlReply, ControlRequest, VolumeEntry};
 use isonomia_server::{Config, METADATA, Server};
 use isonomia_store::{Loss, START_OVER};
 use isonomia_transport::control::ControlConnection;
@@ -306,7 +306,7 @@ fn a_volume_whose_move_is_given_up_keeps_what_its_directory_has() {
     // There is nobody where it is to go.
     cluster.servers[1] = None;
     assert!(matches!(ask(&moving(2, 1)), ControlReply::VolumeMoved { is_done: false }));
-    let is_on = |volume: &VolumePlace, server: &str| volume.name == "v" && volume.server == server;
+    let is_on = |volume: &VolumeEntry, server: &str| volume.name == "v" && volume.server == server;
     while !matches!(ask(&ControlRequest::Volumes), ControlReply::Volumes(list) if list.volumes.iter().any(|volume| is_on(volume, "io2")))
     {
         assert!(Instant::now() < end, "it does not leave");
@@ -442,7 +442,7 @@ fn nobody_sees_half_of_an_exchange() {
     });
 }
 
-/// A volume takes the place of an empty one on another server: the name is somebody's all the time.
+/// A volume replaces an empty one on another server: the name is somebody's all the time.
 #[test]
 fn a_name_that_is_taken_over_is_never_gone() {
     let cluster = Cluster::start(3);

@@ -123,7 +123,7 @@ fn a_user_gets_half_of_the_connections_and_is_told_so() {
     as_user(HOSTILE, || {
         let deadline = soon();
         while open(1).is_err() {
-            assert!(deadline.left().is_some(), "places are not given back");
+            assert!(deadline.left().is_some(), "slots are not given back");
         }
     });
 }

@@ -435,8 +435,8 @@ fn the_policy_changes_under_load_without_losing_a_request() {
 #[test]
 fn tcp_asks_for_the_key_before_anything_else() {
     let running = start(|_| {});
-    let Address::Tcp(place) = &running.addresses[1] else { panic!("the second address is TCP") };
-    assert!(place.starts_with("127.0.0.1:"));
+    let Address::Tcp(endpoint) = &running.addresses[1] else { panic!("the second address is TCP") };
+    assert!(endpoint.starts_with("127.0.0.1:"));
     let socket = connect(&running.addresses[1], soon()).unwrap();
     let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
     let challenge: Challenge = setup::decode(&body).unwrap();

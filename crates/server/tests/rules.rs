@@ -104,7 +104,7 @@ fn rules_look_at_operations_paths_and_jobs() {
 }
 
 #[test]
-fn rules_are_set_only_in_place_of_what_was_seen_and_what_is_strange_is_told() {
+fn rules_are_set_only_instead_of_what_was_seen_and_what_is_strange_is_told() {
     let running = start(|_| {});
     let address = &running.addresses[0];
     let old = running.server().status().policy;
@@ -289,7 +289,7 @@ fn a_policy_beside_the_other_has_rules_for_directories_of_its_own() {
             let a = jobs.iter().find(|job| job.job == "a").filter(|_| jobs.len() == 2)?;
             (a.share_had > 0.3).then_some(a.share_would)
         };
-        // The rule of the policy that is followed has the same place as this one, and is for the other directory.
+        // The rule of the policy that is followed has the same index as this one, and is for the other directory.
         assert_eq!(shadow("tbf{path:/a=1MiB/s}"), ControlReply::Done);
         eventually("the shadow limits what lies below its directory", || would().filter(|share| *share < 0.2));
         let client = as_job(vec![address.clone()], &running.key_file, "mover");

@@ -74,8 +74,8 @@ fn memory(running: &Running) -> Vec<PathBuf> {
 /// Where it keeps such memory from the first on.
 fn homes(running: &Running) -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
-    let place = std::fs::metadata(running.dir.path().join("data/metadata")).unwrap();
-    let name = format!("isonomia-mapped-{:x}-{:x}-", place.dev(), place.ino());
+    let metadata = std::fs::metadata(running.dir.path().join("data/metadata")).unwrap();
+    let name = format!("isonomia-mapped-{:x}-{:x}-", metadata.dev(), metadata.ino());
     let entries = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap());
     entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(&name)).map(|entry| entry.path()).collect()
 }

@@ -294,7 +294,7 @@ fn a_piece_lies_on_the_target_of_its_layout_and_on_no_other() {
     let stale = rustix::io::Errno::STALE.raw_os_error() as u32;
     let wrong = |capability: &ObjectCapability| {
         let other = 1 - capability.index;
-        // The same server's other target, a piece in the other one's place, and with its code.
+        // The same server's other target, a piece instead of the other one, and with its code.
         [
             ObjectCapability { target: capability.target ^ 1, ..*capability },
             ObjectCapability { index: other, ..*capability },

@@ -95,7 +95,7 @@ fn frames_that_were_changed_cut_repeated_or_swapped_end_the_connection() {
             let written = exchange(&running, integrity, &write, &content, flip(Way::Up, up + at));
             assert!(written.is_err(), "{integrity} {at}");
         }
-        // Part of a frame is missing, and what follows it takes its place.
+        // Part of a frame is missing, and what follows it replaces it.
         let cut = move || once(Way::Up, up + 5, 1, Vec::clear);
         assert!(exchange(&running, integrity, &write, &content, cut).is_err(), "{integrity}: cut");
         // The same frame twice: the second is no request.

@@ -108,7 +108,7 @@ struct Checker<'a, 'c> {
     entries: BTreeMap<Vec<u8>, Option<Entry>>,
     /// Inodes whose record cannot be read.
     unreadable: HashSet<u64>,
-    /// The key that orders directories is new: every name is in a wrong place.
+    /// The key that orders directories is new: every name is at a wrong position.
     is_keyed_anew: bool,
     check: &'a mut Check<'c>,
     checked: Checked,

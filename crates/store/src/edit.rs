@@ -128,7 +128,7 @@ impl Edit<'_> {
         inode
     }
 
-    /// Makes `name` in `dir` lead to `inode`, in place of what it led to.
+    /// Makes `name` in `dir` lead to `inode`, instead of what it led to.
     pub fn enter(&mut self, dir: &Inode, name: &[u8], ino: u64, kind: FileKind) {
         self.names.push(NameChange { dir: dir.ino, name: name.to_vec(), entry: Some(Entry { ino, kind }) });
     }
@@ -329,7 +329,7 @@ impl Edit<'_> {
             }
         }
         for (inode, record) in self.dirty_inodes {
-            // Whoever writes next puts another record in the place of one that says that the file is cut, or it would be once more.
+            // Whoever writes next replaces a record that says that the file is cut, or it would be once more.
             inode.clear(if record == Some(DirtyRecord::Flushed) { UNFLUSHED } else { UNFLUSHED | DIRTY });
             namespace.dirty_inodes().set(inode.ino, record, inode.size());
         }

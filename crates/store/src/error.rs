@@ -1,4 +1,4 @@
-//! What can go wrong, and the one place where it becomes an errno.
+//! What can go wrong, and the one module where it becomes an errno.
 
 use crate::volumes::change::VolumeChange;
 use isonomia_units::{Ino, ServerId, TargetId};

@@ -156,7 +156,7 @@ pub use fence::{Fence, LEASE, Loss, RENEW_EVERY};
 pub use host_pages::{HostPages, PAGES_LEN_MAX};
 pub use isonomia_proto::fs::RenameHow;
 pub use layouts::{Creator, NewFile};
-pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PiecePlace};
+pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PieceCursor};
 pub use namespace::LINKS_MAX;
 pub use object::ObjectPlace;
 pub use open::{OpenHow, Opened};

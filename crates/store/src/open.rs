@@ -125,17 +125,17 @@ impl Store {
             return Err(StoreError::Invalid);
         }
         let mut namespace = self.namespace.own();
-        let place = if how.exclusive || how.no_follow {
-            self.namespace.place(caller, at.0, path)?
+        let location = if how.exclusive || how.no_follow {
+            self.namespace.locate(caller, at.0, path)?
         } else {
-            self.namespace.place_followed(caller, at.0, path)?
+            self.namespace.locate_followed(caller, at.0, path)?
         };
-        if let (Last::Name(_), true) = (&place.last, place.slash) {
+        if let (Last::Name(_), true) = (&location.last, location.slash) {
             return Err(StoreError::IsDirectory);
         }
-        let existing = self.namespace.inode_at(&place)?;
-        if let (None, Last::Name(name)) = (&existing, &place.last) {
-            let inode = self.create(&mut namespace, caller, &place.dir, Some(name), how.new_file(layout), now)?;
+        let existing = self.namespace.inode_at(&location)?;
+        if let (None, Last::Name(name)) = (&existing, &location.last) {
+            let inode = self.create(&mut namespace, caller, &location.dir, Some(name), how.new_file(layout), now)?;
             take_reference(&inode)?;
             return Ok((inode, true));
         }

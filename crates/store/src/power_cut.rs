@@ -220,7 +220,7 @@ fn a_file_that_was_replaced_is_whole() {
 }
 
 #[test]
-fn files_that_changed_places_and_went_come_back_whole() {
+fn files_that_were_exchanged_and_went_come_back_whole() {
     let mut machine = Machine::new(2);
     let both = [machine.synced("a", 1, 20_000), machine.synced("b", 2, 10_000)];
     machine.release_all(&both);

@@ -12,7 +12,7 @@
 //! | `state` | the store's | `ready`, once the store was opened in full |
 //!
 //! A target can be added to a store by configuring it; one that disappears is an error. So is, once the store is ready,
-//! whatever else is missing: nothing is created a second time, and an empty store never takes the place of a lost one.
+//! whatever else is missing: nothing is created a second time, and an empty store never replaces a lost one.
 //!
 //! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock.
 

@@ -275,7 +275,7 @@ impl Store {
     }
 
     /// Begins to cut a spread file to `size_bytes`, which is not above its size; that stands on stable storage when this
-    /// returns. It takes the place of a cut that was begun before, also of one to the same size: an object that has done that
+    /// returns. It replaces a cut that was begun before, also of one to the same size: an object that has done that
     /// one may have been written to since.
     pub fn begin_cut(&self, ino: Ino, size_bytes: u64, now: Timestamp) -> Result<Cut, StoreError> {
         let inode = self.namespace.inode(ino.0)?;

@@ -85,8 +85,8 @@ impl Session {
             }
         }
         if lost > 0 {
-            let (place, files) = (self.place(), if lost == 1 { "a lock" } else { "locks" });
-            let text = format!("the server at {place} has not kept {files}: reads and writes of the file fail");
+            let (address, files) = (self.address(), if lost == 1 { "a lock" } else { "locks" });
+            let text = format!("the server at {address} has not kept {files}: reads and writes of the file fail");
             (self.conduct.notice)(Notice::Warning(&text));
         }
         Ok(())

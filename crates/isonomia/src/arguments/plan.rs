@@ -52,7 +52,7 @@ pub struct ScheduleOptions {
 ///
 /// The table has a first line with id,nodes,iterations,compute_s,volume: compute nodes, and what one iteration
 /// computes and moves, the volume in the unit whose rate --bandwidth gives. A pack fits the compute nodes of one
-/// I/O node, and its I/O fits S times its length; then packs are placed longest first.
+/// I/O node, and its I/O fits S times its length; then packs are assigned longest first.
 ///
 /// A log in the Standard Workload Format (--swf) does not tell of I/O: each job's run time is cut into
 /// --iterations, of which the last --io-fraction is I/O at full bandwidth.

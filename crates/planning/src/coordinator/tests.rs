@@ -50,7 +50,7 @@ fn an_application_is_judged_by_what_it_did_on_all_nodes() {
 }
 
 #[test]
-fn two_that_need_the_same_nodes_have_the_same_place_on_each() {
+fn two_that_need_the_same_nodes_have_the_same_position_on_each() {
     let mut coordinator = Coordinator::new(Order::Fifo);
     let mut nodes = [node(1, Order::Fifo), node(2, Order::Fifo)];
     let now = Nanos(100);

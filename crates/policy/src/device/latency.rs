@@ -443,14 +443,14 @@ impl Meter {
         }
         let rate = self.work.0 as f64 / lasted.0 as f64;
         let is_busy = f64::from(self.idle) <= IDLE_MAX * f64::from(self.ended) && lasted <= WINDOW_MAX;
-        let place = match self.held {
+        let known = match self.held {
             _ if !is_busy => None,
             0 => Some(&mut self.free_rate),
             held if 2 * held > self.ended => Some(&mut self.held_rate),
             _ => None,
         };
-        if let Some(place) = place {
-            *place = Some(place.map_or(rate, |before| before + (rate - before) / 4.0));
+        if let Some(known) = known {
+            *known = Some(known.map_or(rate, |before| before + (rate - before) / 4.0));
         }
         *self = Self { began_at: Some(now), work: Nanos::ZERO, ended: 0, idle: 0, held: 0, ..*self };
     }

@@ -22,7 +22,7 @@
 //! before was meant for something else, and all begins anew.
 
 use super::Identity;
-use super::market::{Market, Place};
+use super::market::{Entry, Market};
 use isonomia_units::{Nanos, ServerId};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -70,7 +70,7 @@ struct Steady {
 pub(super) struct Present<'a> {
     pub(super) jobs: &'a [Identity],
     pub(super) due: &'a [f64],
-    pub(super) targets: &'a [Vec<Place>],
+    pub(super) targets: &'a [Vec<Entry>],
     pub(super) keys: &'a [Key],
     /// Over which time was counted what they used.
     pub(super) window: Nanos,
@@ -85,16 +85,16 @@ impl Course {
     /// What each target can do, 0 to 1.
     pub(super) fn capacities(&mut self, now: Nanos, present: &Present<'_>) -> Vec<f64> {
         let horizon = HORIZON_MIN.max(Nanos(self.interval.0.saturating_mul(HORIZON_FOR)));
-        let is_contended = |places: &[Place]| places.iter().any(|place| place.is_short);
-        let contended: BTreeMap<&Key, &Vec<Place>> =
-            present.keys.iter().zip(present.targets).filter(|(_, places)| is_contended(places)).collect();
+        let is_contended = |entries: &[Entry]| entries.iter().any(|entry| entry.is_short);
+        let contended: BTreeMap<&Key, &Vec<Entry>> =
+            present.keys.iter().zip(present.targets).filter(|(_, entries)| is_contended(entries)).collect();
         self.capacities.retain(|key, _| contended.contains_key(key));
         let of = |key: &Key| {
-            let Some(places) = contended.get(key) else { return 1.0 };
+            let Some(entries) = contended.get(key) else { return 1.0 };
             let new = Capacity { contended_since: now, seen_at: now, value: 1.0 };
             let known = self.capacities.entry(*key).or_insert(new);
             if now.since(known.contended_since) > present.window {
-                let did = places.iter().map(|place| place.used).sum::<f64>().min(1.0);
+                let did = entries.iter().map(|entry| entry.used).sum::<f64>().min(1.0);
                 let weight = (now.since(known.seen_at).0 as f64 / horizon.0 as f64).min(1.0);
                 known.value = did.max(known.value + (did - known.value) * weight);
             }
@@ -114,8 +114,8 @@ impl Course {
         keep: &[f64],
     ) -> Vec<f64> {
         let mut received = vec![0.0; money.len()];
-        for place in present.targets.iter().flatten() {
-            received[place.job] += place.used;
+        for entry in present.targets.iter().flatten() {
+            received[entry.job] += entry.used;
         }
         let what = fingerprint(present, market);
         let window = present.window.max(self.interval);
@@ -146,9 +146,9 @@ impl Course {
 /// Who bids for what, and what is due to them.
 fn fingerprint(present: &Present<'_>, market: &Market) -> u64 {
     let mut all: Vec<(&Key, &Identity)> = Vec::new();
-    for ((key, places), bidders) in present.keys.iter().zip(present.targets).zip(market.bidders()) {
-        let bidding = places.iter().zip(bidders).filter(|(_, bids)| **bids);
-        all.extend(bidding.map(|(place, _)| (key, &present.jobs[place.job])));
+    for ((key, entries), bidders) in present.keys.iter().zip(present.targets).zip(market.bidders()) {
+        let bidding = entries.iter().zip(bidders).filter(|(_, bids)| **bids);
+        all.extend(bidding.map(|(entry, _)| (key, &present.jobs[entry.job])));
     }
     // Rows come in the order of what was received.
     all.sort_unstable();

@@ -6,8 +6,8 @@
 //! the turn for a job that is behind and due back soon. What that may cost is bounded three times over:
 //!
 //! * At most [`Tuning::hold_max`] passes between the first refusal and the next dispatch; where a device of unknown
-//!   speed serves many at once ([`Arbiter::set_places`](crate::Arbiter::set_places)), half of what a request takes there if
-//!   that is more, and a place is kept free for the job, the last one, instead of the whole device.
+//!   speed serves many at once ([`Arbiter::set_depth`](crate::Arbiter::set_depth)), half of what a request takes there if
+//!   that is more, and a slot of it is kept free for the job, the last one, instead of the whole device.
 //! * Holds are paid from a budget: a hold costs the service that the target could have given meanwhile
 //!   ([`Tuning::parallel`] less the requests in flight, times its length), and half of the service dispatched is
 //!   paid in. So holds take at most a third of a target's capacity, whatever the jobs do.

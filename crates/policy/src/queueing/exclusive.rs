@@ -9,7 +9,7 @@
 //! another's pages), and the phase that it belongs to was over when its writes were acknowledged.
 //!
 //! An application is what is proven of a job: its user and its name, or the proof that it is claimed within. So nobody gets
-//! two places by two names that he made up.
+//! two positions by two names that he made up.
 //!
 //! Requests are never refused for want of the node, and never lost: a target that holds some back and has nothing to do
 //! asks the node again when who has it may have changed by time ([`IoNode::ask_again_at`]).
@@ -58,7 +58,7 @@ pub(crate) struct Exclusive {
     node: SharedIoNode,
     inner: VirtualTime,
     jobs: BTreeMap<JobId, Member>,
-    /// Places among all arrivals of those that are queued, held back or not.
+    /// Positions among all arrivals of those that are queued, held back or not.
     arrivals: BTreeMap<RequestId, u64>,
     next_arrival: u64,
     /// A server's own work, queued or in flight: the inner arbiter's from the beginning, and in no count of a member's.
@@ -256,8 +256,8 @@ impl Arbiter for Exclusive {
         self.inner.device_served(time, worth);
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.inner.set_places(places);
+    fn set_depth(&mut self, depth: u32) {
+        self.inner.set_depth(depth);
     }
 
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {

@@ -7,7 +7,7 @@
 //! 2. otherwise the one that the clock finishes first, and with it the phases that it has finished already.
 //!
 //! (Friedman and Henderson, *Fairness and efficiency in web server protocols*, SIGMETRICS 2003, with a phase's part at a
-//! target in the place of a web request. The scheme `FairFinish` of the crate `isonomia-allocation` is the same in
+//! target instead of a web request. The scheme `FairFinish` of the crate `isonomia-allocation` is the same in
 //! fluid; there the theorems are proven that are bounded here for requests.)
 //!
 //! # Theorems
@@ -79,7 +79,7 @@
 //! requests it is not proven: it was checked in 20,000 random cases among honest ones, but for two requests of each and D.
 //!
 //! With a tree of *several levels* nobody can promise 1 and be more than fair sharing among users: suppose somebody of user A is
-//! served x ahead of his fair time in B's place. If A now begins short phases with as much to do as his share
+//! served x ahead of his fair time instead of B. If A now begins short phases with as much to do as his share
 //! allows until B's fair end, his first one's fair end moves behind that; what was served ahead is of no use, and the target has
 //! to do x more by then than it can. There tags are those of the present paces, and what holds for everybody is the floor. A job whose
 //! pace has grown since it was served is noticed when all jobs were looked at once, one at each decision, so it may have a
@@ -97,8 +97,8 @@
 //!
 //! A decision is O(1) where the job served is the one served before, and O(log n) else, over many decisions, beside what the clock
 //! takes; one of them may move as many jobs as were served since. Nothing is moved that may stay: a job that has nothing
-//! queued any more keeps its places until it comes to be first there, for it may be back by then, and a place by the floor is
-//! where the job would come to it if it had not been served since it got the place, which is too soon. It gets its true place
+//! queued any more keeps its positions until it comes to be first there, for it may be back by then, and a position by the floor is
+//! where the job would come to it if it had not been served since it got the position, which is too soon. It gets its true position
 //! when it comes up.
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
@@ -165,14 +165,14 @@ impl FairFinish {
         now
     }
 
-    /// The job has something queued: brings it to its places, unless it has them.
+    /// The job has something queued: brings it to its positions, unless it has them.
     fn enter(&mut self, slot: u32) {
         let Some(cost) = self.roster.job(slot).first_cost() else { return };
         let account = self.phases.account(slot);
         self.phases.clock.needs(account, cost);
-        self.place(slot);
+        self.reposition(slot);
         if !(self.phases.clock.knows_floor(account) && self.floors.contains(slot)) {
-            self.place_by_floor(slot);
+            self.reposition_by_floor(slot);
         }
     }
 
@@ -181,31 +181,31 @@ impl FairFinish {
         self.phases.clock.tag(self.phases.account(slot)).max(self.elsewhere[slot as usize])
     }
 
-    fn place(&mut self, slot: u32) {
+    fn reposition(&mut self, slot: u32) {
         let tag = self.tag(slot);
         self.queued.set(slot, (tag, self.roster.job(slot).id));
     }
 
-    /// Brings a job to its place by the floor at the present paces.
-    fn place_by_floor(&mut self, slot: u32) {
+    /// Brings a job to its position by the floor at the present paces.
+    fn reposition_by_floor(&mut self, slot: u32) {
         let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
         self.floors.set(slot, (floor, self.roster.job(slot).id));
     }
 
-    /// Puts the job whose turn is next at its present place by the floor, if it is queued and that may be another one: one whose user's
+    /// Puts the job whose turn is next at its present position by the floor, if it is queued and that may be another one: one whose user's
     /// other jobs have left the clock comes to the floor sooner than was foreseen.
     fn look_again(&mut self) {
         self.looked_at = if (self.looked_at as usize) + 1 < self.habits.len() { self.looked_at + 1 } else { 0 };
         let slot = self.looked_at;
         if self.floors.contains(slot) && !self.phases.clock.knows_floor(self.phases.account(slot)) {
-            self.place_by_floor(slot);
+            self.reposition_by_floor(slot);
         }
     }
 
     /// The first by the floor that is below it.
     fn first_below_floor(&mut self) -> Option<u32> {
         // A few are looked at again at the present paces. The others are moved on by what they were served since they got their
-        // places, at most once for each time that they were.
+        // positions, at most once for each time that they were.
         let mut left = SMALLEST_MAX;
         while left > 0 {
             let ((due, job), slot) = self.floors.first().filter(|((due, _), _)| *due < self.phases.clock.now())?;
@@ -223,7 +223,7 @@ impl FairFinish {
                 return Some(slot);
             }
             left -= 1;
-            self.place_by_floor(slot);
+            self.reposition_by_floor(slot);
         }
         None
     }
@@ -250,7 +250,7 @@ impl FairFinish {
                 return Some((tag, slot));
             }
             left -= 1;
-            self.place(slot);
+            self.reposition(slot);
         }
     }
 
@@ -259,7 +259,7 @@ impl FairFinish {
         let end = self.holds.end(now);
         for _ in 0..SMALLEST_MAX {
             let ((awaited, _), slot) = self.awaited.first()?;
-            if awaited >= tag || !self.holds.can_afford() || self.holds.leaves_a_place(self.roster.in_flight()) {
+            if awaited >= tag || !self.holds.can_afford() || self.holds.leaves_a_slot(self.roster.in_flight()) {
                 return None;
             }
             let in_flight = self.roster.job(slot).in_flight > 0;
@@ -310,8 +310,8 @@ impl Arbiter for FairFinish {
     fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
         self.advance(now);
         let Some((slot, queue)) = self.roster.remove_job(job) else { return Vec::new() };
-        for places in [&mut self.queued, &mut self.floors, &mut self.awaited] {
-            places.remove(slot);
+        for heap in [&mut self.queued, &mut self.floors, &mut self.awaited] {
+            heap.remove(slot);
         }
         self.phases.close(slot);
         queue
@@ -359,7 +359,7 @@ impl Arbiter for FairFinish {
         if more {
             self.enter(slot);
         } else {
-            self.place(slot);
+            self.reposition(slot);
         }
         Next::Dispatch(request)
     }
@@ -386,8 +386,8 @@ impl Arbiter for FairFinish {
         true
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.holds.set_places(places);
+    fn set_depth(&mut self, depth: u32) {
+        self.holds.set_depth(depth);
     }
 
     fn queued(&self) -> usize {
@@ -443,7 +443,7 @@ impl Arbiter for FairFinish {
                 self.phases.clock.forgo(account, self.tuning.lag_max);
             }
             if self.queued.contains(slot) {
-                self.place(slot);
+                self.reposition(slot);
             }
             if self.awaited.contains(slot) {
                 let tag = self.tag(slot);

@@ -62,7 +62,7 @@ pub(crate) struct Roster {
 /// What an enqueue changed.
 pub(crate) struct Arrival {
     pub(crate) slot: u32,
-    /// Its place among all arrivals.
+    /// Its position among all arrivals.
     pub(crate) number: u64,
     /// Nothing of the job was queued before.
     pub(crate) first: bool,
@@ -184,7 +184,7 @@ impl Roster {
         Some((request, charged(&request), !job.queue.is_empty()))
     }
 
-    /// A queued request of a job goes into service, by its place among all arrivals. Returns it with what it is charged. Linear in
+    /// A queued request of a job goes into service, by its position among all arrivals. Returns it with what it is charged. Linear in
     /// the job's queue, unless it is the oldest.
     pub(crate) fn dispatch_at(&mut self, slot: u32, number: u64) -> Option<(Request, Nanos)> {
         let job = &mut self.jobs[slot as usize];
@@ -206,7 +206,7 @@ impl Roster {
         Some(slot)
     }
 
-    /// Drops a queued request; the job's slot, the request's place among all arrivals, and what it does, if it was there.
+    /// Drops a queued request; the job's slot, the request's position among all arrivals, and what it does, if it was there.
     pub(crate) fn cancel(&mut self, request: RequestId, id: JobId) -> Option<(u32, u64, Nature)> {
         let slot = self.slots.get(id)?;
         let job = &mut self.jobs[slot as usize];
@@ -316,7 +316,7 @@ impl Roster {
         shares
     }
 
-    /// Notes that a job may have become idle. Time does not run backwards, so the end of the list is its place.
+    /// Notes that a job may have become idle. Time does not run backwards, so the end of the list is its position.
     fn rest(&mut self, slot: u32) {
         let (now, last) = (self.now, self.idle_last);
         let job = &mut self.jobs[slot as usize];
@@ -360,12 +360,12 @@ impl Roster {
 }
 
 impl Job {
-    /// Its queued requests, with their places among all arrivals, ascending.
+    /// Its queued requests, with their positions among all arrivals, ascending.
     pub(crate) fn requests(&self) -> impl Iterator<Item = (u64, &Request)> {
         self.queue.iter().map(|(number, request)| (*number, request))
     }
 
-    /// A queued request, by its place among all arrivals.
+    /// A queued request, by its position among all arrivals.
     pub(crate) fn request_at(&self, number: u64) -> Option<&Request> {
         self.queue.get(self.place_of(number)?).map(|(_, request)| request)
     }

@@ -39,7 +39,7 @@ pub struct Progress {
 }
 
 impl Order {
-    /// The place of a phase among others: smaller is first.
+    /// The rank of a phase among others: smaller is first.
     ///
     /// * `attained`: the number of times that its service doubled, from 1 ms on.
     /// * `slowdown`: the more often its time per service doubled the earlier, in quarters of a doubling. A phase in
@@ -92,7 +92,7 @@ pub(crate) struct Surplus {
 #[derive(Clone, Copy, Debug, Default)]
 struct Phase {
     begun: Nanos,
-    /// Place among the phases by their beginning.
+    /// Rank among the phases by their beginning.
     number: u64,
     attained: Nanos,
     /// A running mean over the service of earlier phases.

@@ -24,7 +24,7 @@ struct Entry<T> {
 pub(crate) struct TagHeap<T = u128> {
     heap: Vec<Entry<T>>,
     /// Where each slot's entry is in `heap`.
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl<T: Copy + Ord> Entry<T> {
@@ -45,7 +45,7 @@ impl<T: Copy + Ord> TagHeap<T> {
 
     /// The slots with the smallest tags, [`SMALLEST_MAX`] at most, in order.
     pub(crate) fn smallest(&self) -> impl Iterator<Item = (Tag<T>, u32)> {
-        // Places whose parents were all given, and which were not given themselves.
+        // Positions whose parents were all given, and which were not given themselves.
         let mut open = [0; 1 + SMALLEST_MAX * (BRANCHES - 1)];
         let mut open_len = usize::from(!self.heap.is_empty());
         let mut given = 0;
@@ -56,20 +56,20 @@ impl<T: Copy + Ord> TagHeap<T> {
             given += 1;
             let at =
                 (0..open_len).reduce(|a, b| if self.heap[open[b]].is_before(&self.heap[open[a]]) { b } else { a })?;
-            let place = open[at];
+            let position = open[at];
             open_len -= 1;
             open[at] = open[open_len];
-            for child in BRANCHES * place + 1..(BRANCHES * (place + 1) + 1).min(self.heap.len()) {
+            for child in BRANCHES * position + 1..(BRANCHES * (position + 1) + 1).min(self.heap.len()) {
                 open[open_len] = child;
                 open_len += 1;
             }
-            Some(self.heap[place].key())
+            Some(self.heap[position].key())
         })
     }
 
     /// Whether `slot` is in.
     pub(crate) fn contains(&self, slot: u32) -> bool {
-        self.places.get(slot as usize).is_some_and(|&place| place != ABSENT)
+        self.positions.get(slot as usize).is_some_and(|&position| position != ABSENT)
     }
 
     /// Whether there is none.
@@ -79,35 +79,35 @@ impl<T: Copy + Ord> TagHeap<T> {
 
     /// Inserts `slot`, or changes its tag. O(1) if that is as it was.
     pub(crate) fn set(&mut self, slot: u32, key: Tag<T>) {
-        if self.places.len() <= slot as usize {
-            self.places.resize(slot as usize + 1, ABSENT);
+        if self.positions.len() <= slot as usize {
+            self.positions.resize(slot as usize + 1, ABSENT);
         }
         let entry = Entry { tag: key.0, job: key.1, slot };
-        let mut place = self.places[slot as usize] as usize;
-        if place == ABSENT as usize {
-            place = self.heap.len();
+        let mut position = self.positions[slot as usize] as usize;
+        if position == ABSENT as usize {
+            position = self.heap.len();
             self.heap.push(entry);
-        } else if self.heap[place].key().0 == key {
+        } else if self.heap[position].key().0 == key {
             return;
         }
-        self.settle(place, entry);
+        self.settle(position, entry);
     }
 
     /// Takes `slot` out, if it is in.
     pub(crate) fn remove(&mut self, slot: u32) {
-        let Some(place) = self.places.get_mut(slot as usize) else { return };
-        let place = std::mem::replace(place, ABSENT) as usize;
-        if place != ABSENT as usize
+        let Some(position) = self.positions.get_mut(slot as usize) else { return };
+        let position = std::mem::replace(position, ABSENT) as usize;
+        if position != ABSENT as usize
             && let Some(last) = self.heap.pop()
-            && place < self.heap.len()
+            && position < self.heap.len()
         {
-            self.settle(place, last);
+            self.settle(position, last);
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.heap.clear();
-        self.places.clear();
+        self.positions.clear();
     }
 
     /// Puts `moved` where it belongs, given that the entry at `hole` is free and the rest in order.
@@ -140,7 +140,7 @@ impl<T: Copy + Ord> TagHeap<T> {
 
     fn fill(&mut self, hole: usize, entry: Entry<T>) {
         self.heap[hole] = entry;
-        self.places[entry.slot as usize] = hole as u32;
+        self.positions[entry.slot as usize] = hole as u32;
     }
 }
 

@@ -177,7 +177,7 @@ impl VirtualTime {
 
     /// Until when the turn of the job at `front` is held for another one; `None` if it is not.
     fn hold(&mut self, now: Nanos, front: Tag) -> Option<Nanos> {
-        if !self.holds.can_afford() || self.holds.leaves_a_place(self.roster.in_flight()) {
+        if !self.holds.can_afford() || self.holds.leaves_a_slot(self.roster.in_flight()) {
             return None;
         }
         let end = self.holds.end(now);
@@ -347,8 +347,8 @@ impl Arbiter for VirtualTime {
         }
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.holds.set_places(places);
+    fn set_depth(&mut self, depth: u32) {
+        self.holds.set_depth(depth);
     }
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {

@@ -57,7 +57,7 @@ pub struct Exchanger {
     /// Of the last table, of jobs or of rates.
     edition: Edition,
     links: Links,
-    /// Others: of two messages that wait for a server, one must not take the place of the other.
+    /// Others: of two messages that wait for a server, one must not replace the other.
     rate_links: Links,
     settings: map::Exchange,
     meters: Meters,

@@ -43,7 +43,7 @@ pub fn candidates(map: &Map, striping: &Striping) -> Result<Vec<TargetId>, Unstr
     let by_server: Vec<Vec<TargetId>> = servers.into_iter().map(of).collect();
     let most = by_server.iter().map(Vec::len).max().unwrap_or(0);
     let found: Vec<TargetId> =
-        (0..most).flat_map(|place| by_server.iter().filter_map(move |of| of.get(place).copied())).collect();
+        (0..most).flat_map(|index| by_server.iter().filter_map(move |of| of.get(index).copied())).collect();
     if found.len() < striping.count {
         return Err(Unstriped::Count { count: striping.count, there: found.len() });
     }

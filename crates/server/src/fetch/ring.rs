@@ -18,7 +18,7 @@ use std::sync::Arc;
 const PAGE_BYTES_MIN: u64 = 4096;
 /// `IORING_ENTER_GETEVENTS`: run what the kernel has left to this thread.
 const GET_EVENTS: u32 = 1;
-/// In place of a name, in epoll: of the ring …
+/// Instead of a name, in epoll: of the ring …
 const OF_RING: u64 = 0;
 /// … and of the events of all threads.
 const OF_ALL: u64 = 1;

@@ -166,8 +166,8 @@ proptest! {
             prop_assert_eq!(locked.len(), table.users.values().sum::<usize>());
             let mut scopes = HashMap::new();
             locked.iter().for_each(|lock| *scopes.entry(lock.owner.scope()).or_insert(0) += 1);
-            let place = (INO, Family::Ranges);
-            let counted = table.scopes.iter().map(|(scope, files)| (*scope, files[&place])).collect();
+            let key = (INO, Family::Ranges);
+            let counted = table.scopes.iter().map(|(scope, files)| (*scope, files[&key])).collect();
             prop_assert_eq!(&scopes, &counted);
             prop_assert_eq!(table.open_files, scopes.len());
             for (owner, row) in bytes.iter().enumerate() {

@@ -56,15 +56,15 @@ impl Core {
         }
     }
 
-    /// The segment of `ino`, of this generation; a new one, counted for the user of `place`, if there is none.
-    fn segment(&self, ino: Ino, generation: u32, place: &Permit) -> Result<Arc<Segment>, Unmapped> {
+    /// The segment of `ino`, of this generation; a new one, counted for the user of `permit`, if there is none.
+    fn segment(&self, ino: Ino, generation: u32, permit: &Permit) -> Result<Arc<Segment>, Unmapped> {
         if let Some(segment) = self.segments.find(ino) {
             return Ok(segment);
         }
-        let place = place.beside(0).map_err(|_| Unmapped::NoMemory)?;
+        let permit = permit.beside(0).map_err(|_| Unmapped::NoMemory)?;
         // It stays as long as it is mapped, with a name or without.
         self.store.namespace().acquire(ino)?;
-        let entered = self.segments.begin(ino, generation, place);
+        let entered = self.segments.begin(ino, generation, permit);
         if !matches!(entered, Ok((_, true))) {
             self.store.release(ino)?;
         }

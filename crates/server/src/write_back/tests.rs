@@ -213,8 +213,8 @@ fn only_who_is_ahead_by_more_than_his_part_waits() {
 
 fn pending(job: &Arc<Job>) -> Pending {
     let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
-    let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
-    let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, place);
+    let (key, permit) = ((0, 7), usage.take(0, false, 0).unwrap());
+    let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, permit);
     Pending {
         connection: Arc::new(connection),
         slot: 0,

@@ -164,7 +164,7 @@ fn with_engine<R>(
     run(&mut Engine::new(scenario, Some(&mut scheme))?)
 }
 
-/// The same with a scheme of one's own in the place of the scenario's, which says how sizes are told and no more.
+/// The same with a scheme of one's own instead of the scenario's, which says how sizes are told and no more.
 ///
 /// # Errors
 /// The scheme cannot decide.

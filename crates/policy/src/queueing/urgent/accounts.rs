@@ -19,7 +19,7 @@ pub(super) enum Owner {
     Job(Arc<str>, Arc<str>),
 }
 
-/// A queued request of the class by its place among all arrivals, and its number.
+/// A queued request of the class by its position among all arrivals, and its number.
 pub(super) type Queued = (u64, u32);
 
 struct Account {

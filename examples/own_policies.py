@@ -46,8 +46,8 @@ def shares_by_nodes(problem: Problem) -> Rates:
     }
 
 
-def in_turns(engine: isonomia.Engine) -> dict[str, float]:
-    """An arbiter: the jobs in turns, whatever the size of their requests. Gives each job's share of the bytes."""
+def alternately(engine: isonomia.Engine) -> dict[str, float]:
+    """An arbiter: the jobs alternately, whatever the size of their requests. Gives each job's share of the bytes."""
     last = ""
     while turn := engine.step():
         others = [request for request in turn.waiting if request.job != last]
@@ -71,7 +71,7 @@ def main() -> None:
     order = isonomia.by_order(least_left, guarantee=0.2)
     print(f"least left first  {io_s(isonomia.simulate_scheme(MACHINE, order)):8.1f} s in I/O")
     print(f"shares by nodes   {io_s(isonomia.simulate_scheme(MACHINE, shares_by_nodes, steady=True)):8.1f} s in I/O")
-    print("bytes, in turns  ", {job: f"{share:.1%}" for job, share in in_turns(isonomia.Engine(SERVER)).items()})
+    print("bytes, alternately", {job: f"{share:.1%}" for job, share in alternately(isonomia.Engine(SERVER)).items()})
 
 
 if __name__ == "__main__":

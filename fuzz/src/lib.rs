@@ -2,7 +2,7 @@
 //! that it takes requests for objects of spread files, and from those who know the key messages of other servers.
 //!
 //! The bytes of such a target are what a client sends. Through shared memory it is an ordinary user's, for whom the kernel
-//! vouches; on TCP it knows the key, and so is the server's own user's. Whatever comes, the server ends the session in
+//! vouches; on TCP it knows the key, and so is the server's own user's. Whatever comes, the server ends the connection in
 //! time and keeps serving others, and no stranger sees or changes what is closed to him.
 
 use isonomia_client::{Client, ClientConfig, OpenFile, OpenHow, XattrHow, access};
@@ -214,16 +214,16 @@ fn may_end(said: &[u8]) -> bool {
     Envelope::decode(said).is_ok_and(|envelope| envelope.knows.is_some())
 }
 
-/// Says that no more will come, and takes what the server has said until it ends the session.
+/// Says that no more will come, and takes what the server has said until it ends the connection.
 pub fn said_at_the_end(socket: impl AsFd) -> Vec<u8> {
-    // It may have ended the session already.
+    // It may have ended the connection already.
     let _ = rustix::net::shutdown(&socket, Shutdown::Write);
     let (mut said, mut part, deadline) = (Vec::new(), [0; 1 << 14], soon());
     loop {
         match rustix::net::recv(&socket, &mut part, RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(Errno::CONNRESET) => return said,
             Ok((len, _)) => said.extend(&part[..len]),
-            Err(Errno::AGAIN) => wait(socket.as_fd(), PollFlags::IN, deadline).expect("the server ends the session"),
+            Err(Errno::AGAIN) => wait(socket.as_fd(), PollFlags::IN, deadline).expect("the server ends the connection"),
             Err(error) => panic!("{error}"),
         }
     }

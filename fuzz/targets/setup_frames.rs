@@ -1,4 +1,4 @@
-//! The frames that open a session: any bytes are an error or a message, and a message means the same when sent again.
+//! The frames that open a connection: any bytes are an error or a message, and a message means the same when sent again.
 
 #![no_main]
 

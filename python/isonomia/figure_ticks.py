@@ -1,4 +1,4 @@
-"""Labels along the axes of figures: each place has one if there are few, and none touches another."""
+"""Labels along the axes of figures: each position has one if there are few, and none touches another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Which = Literal["x", "y"]
 #: Left, bottom, right and top, in pixels.
 Box = tuple[float, float, float, float]
 
-#: As many places have a label each, whatever that takes.
+#: As many positions have a label each, whatever that takes.
 EACH_MAX = 12
 #: Points: what is free between labels along a line of writing, and what is between lines.
 _BESIDE_PT, _BETWEEN_PT = 3.0, 0.0
@@ -24,7 +24,7 @@ _SLANTED, _UPRIGHT = 35, 90
 _POINTS_PER_INCH = 72
 
 
-def name_places(axes: Axes, names: Sequence[str]) -> None:
+def name_positions(axes: Axes, names: Sequence[str]) -> None:
     """Names at 0, 1, 2, … along the x axis: in one line, in several, slanted, or upright, the first that fits for all."""
     tries = [(list(names), 0)]
     tries += [([_wrapped(name, lines) for name in names], 0) for lines in range(2, _LINES_MAX + 1)]
@@ -35,21 +35,21 @@ def name_places(axes: Axes, names: Sequence[str]) -> None:
             return
 
 
-def number_places(axes: Axes, places: Sequence[float], write: Callable[[float], str]) -> None:
-    """Numbers at ascending places of the x axis: all if they are few and fit in some direction, or those that fit level."""
+def number_positions(axes: Axes, positions: Sequence[float], write: Callable[[float], str]) -> None:
+    """Numbers at ascending positions of the x axis: all if they are few and fit in some direction, or those that fit level."""
     from matplotlib import ticker
 
     axes.xaxis.set_minor_locator(ticker.NullLocator())
-    texts = [write(place) for place in places]
-    for angle in (0, _SLANTED, _UPRIGHT) if len(places) <= EACH_MAX else ():
-        axes.set_xticks(places, texts)
+    texts = [write(position) for position in positions]
+    for angle in (0, _SLANTED, _UPRIGHT) if len(positions) <= EACH_MAX else ():
+        axes.set_xticks(positions, texts)
         _turn(axes, angle)
         if not touching(axes, "x"):
             return
-    axes.set_xticks(places, texts)
+    axes.set_xticks(positions, texts)
     _turn(axes, 0)
     shown = _some(axes)
-    axes.set_xticks([places[at] for at in shown], [texts[at] for at in shown])
+    axes.set_xticks([positions[at] for at in shown], [texts[at] for at in shown])
 
 
 def thin_out(axes: Axes, which: Which, locators: Sequence[Any]) -> None:
@@ -92,8 +92,8 @@ def _laid_out(axes: Axes, which: Which) -> tuple[list[Text], list[Box]]:
     figure.draw_without_rendering()
     low, high = sorted(axis.get_view_interval())
     labels, boxes = [], []
-    for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels()):
-        if not low <= place <= high or not label.get_text():
+    for position, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels()):
+        if not low <= position <= high or not label.get_text():
             continue
         angle = label.get_rotation()
         anchor = label.get_transform().transform(label.get_position())
@@ -117,7 +117,7 @@ def _meet(one: Box, other: Box, axes: Axes) -> bool:
 
 def _turn(axes: Axes, angle: int) -> None:
     for label in axes.get_xticklabels():
-        # Turned around its end, which is then at its place.
+        # Turned around its end, which is then at its position.
         label.set_rotation(angle)
         label.set_rotation_mode("anchor")
         label.set_horizontalalignment("right" if angle else "center")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Value = Union[float, str]
-#: What is drawn at one place: the mean and half the width of its interval, which may be nothing.
+#: What is drawn at one position: the mean and half the width of its interval, which may be nothing.
 Point = tuple[float, float]
 
 #: Student's t for 95 %, by degrees of freedom from 1 on, and that of a normal distribution, which it becomes.
@@ -38,7 +38,7 @@ _MARKERS = "osD^v<>P"
 _DASH: tuple[Literal["--"], Literal[":"]] = ("--", ":")
 #: Without yellow, which is hardly seen as a line on white.
 _COLOURS = (*(colour for colour in COLOURS if colour != "#F0E442"), "#999999")
-#: With more places than this an interval is a band, and not a whisker at each place.
+#: With more positions than this an interval is a band, and not a whisker at each position.
 _WHISKERS_MAX = 16
 #: With more names than this along an axis they stand beside it, with bars that lie.
 _UPRIGHT_MAX = 8
@@ -61,13 +61,13 @@ def draw(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any], axes: Opti
         if not series:
             raise Error(f"chart {chart['title']!r}: no row is left (columns: {', '.join(rows[0]) if rows else 'none'})")
         is_bars = chart["kind"] == "bars"
-        places = list(dict.fromkeys(place for points in series.values() for place in points))
-        lying = is_bars and len(places) > _UPRIGHT_MAX and any(isinstance(place, str) for place in places)
+        positions = list(dict.fromkeys(position for points in series.values() for position in points))
+        lying = is_bars and len(positions) > _UPRIGHT_MAX and any(isinstance(position, str) for position in positions)
         if axes is None:
-            size = (len(places), len(series)) if is_bars else (0, 0)
+            size = (len(positions), len(series)) if is_bars else (0, 0)
             axes = _axes(*size, lying, _legend_lines(series, chart))
         if is_bars:
-            _bars(axes, series, places, chart, lying)
+            _bars(axes, series, positions, chart, lying)
         else:
             _lines(axes, series, chart)
         axes.set_title(chart["title"], loc="left", wrap=True)
@@ -77,7 +77,7 @@ def draw(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any], axes: Opti
         # What fits along the axes is seen when all else is there.
         _scale(axes, "x" if lying else "y", chart["y"]["scale"])
         if is_bars and not lying:
-            figure_ticks.name_places(axes, [_text(place) for place in places])
+            figure_ticks.name_positions(axes, [_text(position) for position in positions])
         elif not is_bars:
             _number_x(axes, series, chart)
     return axes
@@ -130,55 +130,55 @@ def _student_t_95(degrees: int) -> float:
 
 
 def _series(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any]) -> dict[Value, dict[Value, Point]]:
-    """Points by line (or bar of a group) and place, in the order in which they first come."""
+    """Points by line (or bar of a group) and position, in the order in which they first come."""
     only = [(column, {_value(each) for each in values}) for column, values in chart["only"]]
     x, y, by, bins = chart["x"]["column"], chart["y"]["column"], chart["by"], chart["bins"]
     found: dict[Value, dict[Value, dict[Value, list[float]]]] = {}
     for row in rows:
         if any(_value(row[column]) not in values for column, values in only):
             continue
-        place = _value(row[x])
+        position = _value(row[x])
         if bins is not None:
             width, last = bins
-            if not isinstance(place, float) or place >= last:
+            if not isinstance(position, float) or position >= last:
                 continue
-            place = (math.floor(place / width) + 0.5) * width
+            position = (math.floor(position / width) + 0.5) * width
         line = _value(row[by]) if by else ""
         if row[y] == "":
             # Nothing is known there.
             continue
-        # A row without a seed is one of its own place.
+        # A row without a seed is one of its own position.
         seed = _value(row.get("seed", ""))
-        found.setdefault(line, {}).setdefault(place, {}).setdefault(seed, []).append(float(row[y]))
+        found.setdefault(line, {}).setdefault(position, {}).setdefault(seed, []).append(float(row[y]))
     means = {
         line: {
-            place: interval([sum(values) / len(values) for values in seeds.values()])
-            for place, seeds in places.items()
+            position: interval([sum(values) / len(values) for values in seeds.values()])
+            for position, seeds in positions.items()
         }
-        for line, places in found.items()
+        for line, positions in found.items()
     }
     return means
 
 
 def _lines(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Mapping[str, Any]) -> None:
-    places = sorted({place for points in series.values() for place in points if isinstance(place, float)})
+    positions = sorted({position for points in series.values() for position in points if isinstance(position, float)})
     is_log = chart["x"]["scale"] != "linear"
     colours = {}
-    turns, steps = figure_lines.turns(series, chart), figure_lines.steps(series, chart, places)
+    ranks, steps = figure_lines.ranks(series, chart), figure_lines.steps(series, chart, positions)
     for at, (name, points) in enumerate(series.items()):
         colour, marker = _COLOURS[at % len(_COLOURS)], _MARKERS[at % len(_MARKERS)]
-        (turn, count), step = turns[at], steps[at]
-        dash: Any = figure_lines.dashes(turn, count) if turn else ("-", "--", ":")[at // len(_COLOURS) % 3]
+        (rank, count), step = ranks[at], steps[at]
+        dash: Any = figure_lines.dashes(rank, count) if rank else ("-", "--", ":")[at // len(_COLOURS) % 3]
         colours[name] = colour
-        xs = sorted(place for place in points if isinstance(place, float))
-        means, halves = [points[place][0] for place in xs], [points[place][1] for place in xs]
+        xs = sorted(position for position in points if isinstance(position, float))
+        means, halves = [points[position][0] for position in xs], [points[position][1] for position in xs]
         if len(xs) > _WHISKERS_MAX:
             axes.plot(xs, means, color=colour, linestyle=dash, label=_text(name))
             low, high = ([m + sign * h for m, h in zip(means, halves)] for sign in (-1, 1))
             axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
         else:
             apart = [
-                x * (places[-1] / places[0]) ** step if is_log else x + step * (places[-1] - places[0]) for x in xs
+                x * (positions[-1] / positions[0]) ** step if is_log else x + step * (positions[-1] - positions[0]) for x in xs
             ]
             axes.errorbar(
                 apart, means, _whiskers(halves), color=colour, linestyle=dash, marker=marker, markersize=3, capsize=2,
@@ -198,16 +198,16 @@ def _lines(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Map
 
 
 def _number_x(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Mapping[str, Any]) -> None:
-    """Numbers along the x axis of lines: at the places of the data and of the paper's values, but not of bins."""
+    """Numbers along the x axis of lines: at the positions of the data and of the paper's values, but not of bins."""
     from matplotlib import ticker
 
-    found = {place for points in series.values() for place in points if isinstance(place, float)}
+    found = {position for points in series.values() for position in points if isinstance(position, float)}
     found |= {float(mark["x"]) for mark in chart["paper"] if mark["x"] is not None}
-    places = sorted(found)
-    if chart["x"]["scale"] != "linear" or (chart["bins"] is None and len(places) <= figure_ticks.EACH_MAX):
-        figure_ticks.number_places(axes, places, _number)
+    positions = sorted(found)
+    if chart["x"]["scale"] != "linear" or (chart["bins"] is None and len(positions) <= figure_ticks.EACH_MAX):
+        figure_ticks.number_positions(axes, positions, _number)
         return
-    is_whole = all(place.is_integer() for place in places)
+    is_whole = all(position.is_integer() for position in positions)
     locators = [ticker.MaxNLocator(most, integer=is_whole, steps=_STEPS) for most in ("auto", 6, 4)]
     figure_ticks.thin_out(axes, "x", locators)
 
@@ -215,20 +215,20 @@ def _number_x(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: 
 def _bars(
     axes: Axes,
     series: Mapping[Value, Mapping[Value, Point]],
-    places: Sequence[Value],
+    positions: Sequence[Value],
     chart: Mapping[str, Any],
     lying: bool,
 ) -> None:
     width = 0.8 / len(series)
     # Where fewer bars are than elsewhere they stand together in the middle.
-    beside = {place: [name for name, points in series.items() if place in points] for place in places}
+    beside = {position: [name for name, points in series.items() if position in points] for position in positions}
 
-    def begin_of(place: Value, name: Value) -> float:
-        names = beside[place]
-        return places.index(place) + (names.index(name) - len(names) / 2) * width
+    def begin_of(position: Value, name: Value) -> float:
+        names = beside[position]
+        return positions.index(position) + (names.index(name) - len(names) / 2) * width
 
     for at, (name, points) in enumerate(series.items()):
-        where = [begin_of(place, name) + width / 2 for place in points]
+        where = [begin_of(position, name) + width / 2 for position in points]
         means, halves = [point[0] for point in points.values()], [point[1] for point in points.values()]
         look: Any = {
             "color": _COLOURS[at % len(_COLOURS)],
@@ -244,16 +244,16 @@ def _bars(
     for mark in chart["paper"]:
         if mark["x"] is None:
             along(mark["y"], color="black", linestyle=_DASH[_is_papers(mark)], linewidth=1)
-        elif (place := _value(mark["x"])) in places:
-            whole = mark["of"] is None or _value(mark["of"]) not in beside[place]
-            begin = places.index(place) - 0.4 if whole else begin_of(place, _value(mark["of"]))
+        elif (position := _value(mark["x"])) in positions:
+            whole = mark["of"] is None or _value(mark["of"]) not in beside[position]
+            begin = positions.index(position) - 0.4 if whole else begin_of(position, _value(mark["of"]))
             ends, height = [begin, begin + (0.8 if whole else width)], [mark["y"]] * 2
             look = {"color": "black", "linewidth": 2, "solid_capstyle": "butt", "zorder": 3}
             axes.plot(height if lying else ends, ends if lying else height, **look)
     if lying:
-        axes.set_yticks(range(len(places)), [_text(place) for place in places])
+        axes.set_yticks(range(len(positions)), [_text(position) for position in positions])
         axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(places) - 0.5, -0.5)
+        axes.set_ylim(len(positions) - 0.5, -0.5)
         axes.margins(x=0.08)
         if chart["y"]["scale"] == "linear":
             _cut_off(axes, series, begin_of, width)
@@ -271,7 +271,7 @@ def _cut_off(
     axes: Axes, series: Mapping[Value, Mapping[Value, Point]], begin_of: Callable[[Value, Value], float], width: float
 ) -> None:
     """Lets lying bars that are much longer than nearly all others end at the edge, with their values and intervals."""
-    bars = [(name, place, point) for name, points in series.items() for place, point in points.items()]
+    bars = [(name, position, point) for name, points in series.items() for position, point in points.items()]
     bars.sort(key=lambda bar: abs(bar[2][0]))
     rest = bars[: len(bars) - max(1, len(bars) // 10)]
     most = _OUTLYING * max((abs(mean) + half for _, _, (mean, half) in rest), default=0.0)
@@ -280,14 +280,14 @@ def _cut_off(
     # All others are seen whole.
     longest = max(abs(mean) + half for _, _, (mean, half) in bars if abs(mean) <= most)
     for sign in (-1, 1):
-        cut = [(name, place, point) for name, place, point in bars if point[0] * sign > most]
+        cut = [(name, position, point) for name, position, point in bars if point[0] * sign > most]
         edge = sign * _BEYOND * longest
         if cut:
             axes.set_xlim(left=edge if sign < 0 else None, right=edge if sign > 0 else None)
-        for name, place, (mean, half) in cut:
+        for name, position, (mean, half) in cut:
             axes.annotate(
                 f"{mean:.0f}" + (f" ± {half:.0f}" if half else ""),
-                (edge, begin_of(place, name) + width / 2), (-3 * sign, 0),
+                (edge, begin_of(position, name) + width / 2), (-3 * sign, 0),
                 textcoords="offset points", ha="left" if sign < 0 else "right", va="center",
                 fontsize=5.5, fontweight="bold", color="black",
                 bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"},
@@ -377,15 +377,15 @@ def _legend(axes: Axes, series: Mapping[Value, Any], chart: Mapping[str, Any]) -
     )  # fmt: skip
 
 
-def _axes(places: int, bars_at_each: int, lying: bool, legend_lines: int) -> Axes:
+def _axes(positions: int, bars_at_each: int, lying: bool, legend_lines: int) -> Axes:
     from matplotlib import pyplot
 
-    bars = places * bars_at_each
+    bars = positions * bars_at_each
 
     height = WIDTH_IN * 0.62
     width = WIDTH_IN
     if lying:
-        height = max(height, places * max(bars_at_each * _LYING_IN, _NAME_IN) + _BESIDE_IN)
+        height = max(height, positions * max(bars_at_each * _LYING_IN, _NAME_IN) + _BESIDE_IN)
         width = 1.5 * WIDTH_IN
     elif bars:
         width = min(max(WIDTH_IN, bars * _BAR_IN + _BESIDE_IN), 2 * WIDTH_IN + 0.2)

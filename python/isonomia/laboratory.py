@@ -115,7 +115,7 @@ def allocate(case: Document, scheme: str) -> Allocation:
 
 
 def plan_schedule(apps: Table, policy: str) -> Schedule:
-    """Schedules applications that compute and do I/O in turn on one exclusive I/O node.
+    """Schedules applications that compute and do I/O alternately on one exclusive I/O node.
 
     ``apps`` is a CSV file, a list of mappings, or a pandas frame, with ``id``, ``compute_s``, ``io_s``, ``iterations``
     and, optional, ``release_s``. ``policy`` is one of fifo, lowest-id, longest-io, shortest-io, shortest-remaining,

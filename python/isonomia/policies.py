@@ -92,7 +92,7 @@ def simulate_scheme(
     progress: Literal["banked", "min-rate"] = "banked",
     steady: bool = False,
 ) -> FluidOutcome:
-    """Simulates a scenario at fluid level, without a sweep, under a scheme of one's own in the place of its ``scheme``.
+    """Simulates a scenario at fluid level, without a sweep, under a scheme of one's own instead of its ``scheme``.
 
     ``scheme`` is called at every decision; what it raises comes out here. With ``progress="min-rate"`` an application is
     as fast as its slowest target. A ``steady`` scheme gives the same to the same applications whatever happened since, and

@@ -1,9 +1,9 @@
-"""What programs that worked on a cluster wrote down, held against what is there."""
+"""What programs that worked on a cluster wrote down, compared with what is there."""
 
 from service import PREFIX
 
 VOLUMES = {"w0": 1, "w1": 2, "w2": 3, "w3": 4, "r": 2, "l": 3}
-# Whose files have 16 KiB on each server in turn.
+# Whose files have 16 KiB on each server, round-robin.
 STRIPED = ["w0", "w1"]
 # A block of zeros, as they are shown.
 NOTHING = ["\0" * 64]

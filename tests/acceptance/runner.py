@@ -108,7 +108,7 @@ def run(tests, jobs, out):
 
 
 class Crew:
-    """Processes that take units of tests in turn."""
+    """Processes that take units of tests one after the other."""
 
     def __init__(self, units, jobs, out):
         self.units = units

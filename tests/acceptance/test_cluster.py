@@ -214,13 +214,13 @@ class Clusters(Case):
         for name in names:
             (places[0] / name / "file").write_bytes(bytes(8192))
             seen = []
-            for turn in range(6):
-                path = places[turn % 2] / name / "file"
-                command = ["python3", "-c", program, str(path), str(turn * 1000), f"<{turn}>"]
+            for repeat in range(6):
+                path = places[repeat % 2] / name / "file"
+                command = ["python3", "-c", program, str(path), str(repeat * 1000), f"<{repeat}>"]
                 done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S, env=clean_environment())
                 self.assertEqual((done.returncode, done.stderr), (0, ""), name)
                 self.assertEqual(done.stdout.strip(), "".join(seen), name)
-                seen.append(f"<{turn}>")
+                seen.append(f"<{repeat}>")
 
     @unittest.skipIf(why_no_mount(), why_no_mount())
     def test_a_mount_has_file_systems_with_one_name_space(self):
@@ -245,7 +245,7 @@ class Clusters(Case):
         (place / "z").write_text("a file now")
         self.assertEqual((place / "z").read_text(), "a file now")
 
-    def test_what_was_synced_survives_the_death_of_each_server_in_turn(self):
+    def test_what_was_synced_survives_the_death_of_one_server_after_the_other(self):
         cluster = self.cluster()
         names = self.volumes(cluster.members[0])
         writer = textwrap.dedent(f"""
@@ -272,8 +272,8 @@ class Clusters(Case):
                 done = int(line)
 
         more(20)
-        for turn in range(KILLS):
-            member = cluster.members[turn % SERVERS]
+        for repeat in range(KILLS):
+            member = cluster.members[repeat % SERVERS]
             member.kill()
             member.start()
             more(20)
@@ -324,8 +324,8 @@ class Clusters(Case):
                     outcomes[name] = made
 
         more(10)
-        for turn in range(KILLS):
-            member = cluster.members[turn % SERVERS]
+        for repeat in range(KILLS):
+            member = cluster.members[repeat % SERVERS]
             member.kill()
             member.start()
             more(10)

@@ -26,7 +26,7 @@ ASKED_S = 6 * DECIDE_S
 LEASE_S = 20
 PORT = 7411
 # Phases of I/O, with a pause after each.
-TURNS = textwrap.dedent("""
+ALTERNATE = textwrap.dedent("""
     import os, sys, time
     file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
     while True:
@@ -240,7 +240,7 @@ class ControllerFaults(test_controller.Controllers):
         first.process.send_signal(signal.SIGCONT)
         self.deciding(cluster.members)
 
-    def test_who_grants_phases_is_killed_while_two_applications_take_turns(self):
+    def test_who_grants_phases_is_killed_while_two_applications_alternate(self):
         etcd = self.etcd()
         coordinated = self.coordinated(f"127.0.0.1:{etcd.port}")
         cluster = self.cluster(SERVERS, coordinated, f"exclusive{{lease={LEASE_S}s,gap=50ms}}")
@@ -257,7 +257,7 @@ class ControllerFaults(test_controller.Controllers):
         others[0].operate("volume", "create", "own", "--on", others[0].name)
         for job in "ab":
             path = f"{PREFIX}/own/{job}"
-            self.program(others[0], "python3", "-c", TURNS, path, job=job, timeout_s=300)
+            self.program(others[0], "python3", "-c", ALTERNATE, path, job=job, timeout_s=300)
 
         def phases():
             status = others[0].status()
@@ -266,25 +266,25 @@ class ControllerFaults(test_controller.Controllers):
                 self.assertLessEqual(sum(of["state"] == "holding" for of in found.values()), 1, found)
             return {name: of["phases_total"] for name, of in found.items()}
 
-        def take_turns():
+        def alternate():
             before = wait_for(lambda: (found := phases()) and len(found) == 2 and found, 60)
             wait_for(lambda: all(phases()[job] >= before[job] + 3 for job in before), 60)
 
-        take_turns()
+        alternate()
         old.kill()
         killed_at = time.monotonic()
         new = wait_for(lambda: (name := grants(others)) and name != old.name and name, 60)
         took_s = time.monotonic() - killed_at
         print(f"{new} grants phases {took_s:.1f} s after {old.name} was killed", flush=True)
         self.assertLess(took_s, 2 * TAKEN_OVER_S)
-        take_turns()
+        alternate()
         self.assertEqual(0, others[0].status()["exclusive"]["ended_by_lease_total"])
         for job in "ab":
             self.assertLess(others[0].job(job)["exclusive"]["waited_max_ns"], LEASE_S * 1e9)
         # It comes back and grants nothing.
         old.start()
         self.assertEqual(new, wait_for(lambda: grants(cluster.members), 60))
-        take_turns()
+        alternate()
 
     def test_a_ledger_that_nobody_can_read_is_never_begun_anew(self):
         etcd = self.etcd()

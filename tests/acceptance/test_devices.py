@@ -36,22 +36,22 @@ print("read", flush=True)
 WORK_ELSEWHERE = """
 import os, sys
 which = int(sys.argv[2])
-for turn in range(200):
+for repeat in range(200):
     fd = os.open(f"{sys.argv[1]}/file-{which}", os.O_RDWR)
-    assert os.pwrite(fd, b"x" * 4096, 4096 * turn) == 4096
-    assert os.pread(fd, 4096, 4096 * turn) == b"x" * 4096
+    assert os.pwrite(fd, b"x" * 4096, 4096 * repeat) == 4096
+    assert os.pread(fd, 4096, 4096 * repeat) == b"x" * 4096
     os.fsync(fd)
     os.close(fd)
-    os.mkdir(f"{sys.argv[1]}/directory-{turn}")
-    os.rmdir(f"{sys.argv[1]}/directory-{turn}")
+    os.mkdir(f"{sys.argv[1]}/directory-{repeat}")
+    os.rmdir(f"{sys.argv[1]}/directory-{repeat}")
 """
 
 WRITE_SLOWLY = f"""
 import os, sys
 print("writing", flush=True)
 fd = os.open(f"{{sys.argv[1]}}/file-{{sys.argv[2]}}", os.O_RDWR)
-for turn in range(64):
-    assert os.pwrite(fd, b"y" * 65536, 65536 * (turn % 16)) == 65536
+for repeat in range(64):
+    assert os.pwrite(fd, b"y" * 65536, 65536 * (repeat % 16)) == 65536
 os.fsync(fd)
 os.ftruncate(fd, 65536)
 os.fsync(fd)
@@ -71,11 +71,11 @@ for fd in files:
 print("open", flush=True)
 while not os.path.exists(begin):
     time.sleep(0.01)
-for turn in range(200):
+for repeat in range(200):
     for fd in files:
-        assert os.pread(fd, 4096, 4096 * turn) == b"z" * 4096
+        assert os.pread(fd, 4096, 4096 * repeat) == b"z" * 4096
         if may_write:
-            assert os.pwrite(fd, b"z" * 4096, 4096 * turn) == 4096
+            assert os.pwrite(fd, b"z" * 4096, 4096 * repeat) == 4096
 print("done", flush=True)
 """
 
@@ -88,9 +88,9 @@ import os, sys, threading
 directory = os.open(sys.argv[1], os.O_RDONLY)
 print("changing", flush=True)
 threading.Thread(target=os.fsync, args=[directory]).start()
-for turn in range(2000):
-    os.mkdir(f"{sys.argv[1]}/directory-{turn % 10}")
-    os.rmdir(f"{sys.argv[1]}/directory-{turn % 10}")
+for repeat in range(2000):
+    os.mkdir(f"{sys.argv[1]}/directory-{repeat % 10}")
+    os.rmdir(f"{sys.argv[1]}/directory-{repeat % 10}")
 """
 
 
@@ -211,8 +211,8 @@ class Devices(Case):
         for program in readers + writers:
             self.assertIn(program.stdout.readline(), ["reading\n", "writing\n"])
         # Whatever those wait for: the other target works, and so do the metadata and the operator's commands.
-        for turn in range(3):
-            server.run("python3", "-c", textwrap.dedent(WORK_ELSEWHERE), PREFIX, fast[turn])
+        for repeat in range(3):
+            server.run("python3", "-c", textwrap.dedent(WORK_ELSEWHERE), PREFIX, fast[repeat])
             server.run("ls", "-l", PREFIX)
             self.assertEqual(3, len(server.status()["targets"]))
         device.go_on()

@@ -73,15 +73,15 @@ class Faults(Case):
 
     def test_synced_files_survive_a_kill(self):
         server = self.start()
-        for turn in range(3):
-            writer = self.python(server, WRITE_AND_SYNC.replace("file-", f"turn{turn}-"))
-            written = dict(writer.stdout.readline().split() for _ in range(60 + 40 * turn))
+        for repeat in range(3):
+            writer = self.python(server, WRITE_AND_SYNC.replace("file-", f"repeat{repeat}-"))
+            written = dict(writer.stdout.readline().split() for _ in range(60 + 40 * repeat))
             server.kill()
             writer.kill()
             rest, _ = writer.communicate()
             written.update(line.split() for line in rest.splitlines() if len(line.split()) == 2)
             server.start()
-            names = [f"{PREFIX}/turn{turn}-{i}" for i in written]
+            names = [f"{PREFIX}/repeat{repeat}-{i}" for i in written]
             sums = server.run("md5sum", *names).stdout.split()[::2]
             self.assertEqual(list(written.values()), sums)
             mode = server.run("stat", "-c", "%a", names[0]).stdout

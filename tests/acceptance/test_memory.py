@@ -31,8 +31,8 @@ class Memory(Case):
         server = self.server(directory=f"{place}/files")
         directory = f"{PREFIX}/many"
         resident = []
-        for turn in range(2):
-            server.run("python3", "-c", MAKE, directory, turn * FILES, FILES, limit_s=240)
+        for repeat in range(2):
+            server.run("python3", "-c", MAKE, directory, repeat * FILES, FILES, limit_s=240)
             resident.append(server.resident_bytes())
         listed = server.run("ls", "-f", directory).stdout
         self.assertEqual(listed.count("\n"), 2 * FILES + 2)

@@ -165,7 +165,7 @@ class Python(SharedServerCase):
             import concurrent.futures, hashlib, os
             def one(i):
                 data = hashlib.sha256(str(i).encode()).digest() * 3000
-                for turn in range(5):
+                for repeat in range(5):
                     with open(f"f{i}", "wb") as f: f.write(data)
                     with open(f"f{i}", "rb") as f: assert f.read() == data, i
                 return len(data)

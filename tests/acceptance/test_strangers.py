@@ -37,14 +37,14 @@ class Strangers(Case):
         return connection
 
     def stream(self):
-        """A session over TCP, after a faultless set-up."""
+        """A connection over TCP, after a faultless set-up."""
         connection = self.connect(self.tcp)
         connection.sendall(wire.proven_hello(connection, self.key, wire.ROLE_STREAM))
         self.assertTrue(wire.is_welcome(connection))
         return connection
 
     def memory(self):
-        """A session through shared memory, after a faultless set-up."""
+        """A connection through shared memory, after a faultless set-up."""
         connection = self.connect(self.unix)
         memory = wire.SharedMemory(connection)
         self.addCleanup(memory.close)
@@ -111,10 +111,10 @@ class Strangers(Case):
 
     def test_random_bytes(self):
         chance = random.Random(20_240_501)
-        for turn in range(200):
-            connection = self.connect(self.unix if turn % 2 else self.tcp)
+        for repeat in range(200):
+            connection = self.connect(self.unix if repeat % 2 else self.tcp)
             data = chance.randbytes(chance.randrange(1, 3000))
-            if turn % 3 == 0:
+            if repeat % 3 == 0:
                 data = wire.MAGIC + struct.pack("<I", len(data)) + data
             try:
                 connection.sendall(data)
@@ -223,12 +223,12 @@ class Strangers(Case):
 
     def test_a_crowd_with_shared_memory(self):
         before = self.shared.resident_bytes()
-        sessions = [self.memory() for _ in range(CROWD)]
-        for connection, memory in sessions:
+        connections = [self.memory() for _ in range(CROWD)]
+        for connection, memory in connections:
             self.post(connection, memory, 0, wire.request(op=wire.OP_WRITE, len=wire.SLOT_LEN), 1)
         self.expect_service()
         self.assertLess(self.shared.resident_bytes() - before, GROWTH_MAX)
-        for connection, _ in sessions:
+        for connection, _ in connections:
             connection.close()
         wait_for(lambda: self.shared.status()["connections"] < 20, 30)
 

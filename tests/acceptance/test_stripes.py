@@ -179,14 +179,14 @@ class Stripes(StripesCase):
         first, *_, last = self.cluster().members
         copy = f"{self.directory}-copy"
         first.run("sh", "-c", f"mkdir {self.directory}/sub; cd {self.directory}/sub; head -c 1000000 /dev/urandom >file; touch empty")
-        for turn in range(2):
+        for repeat in range(2):
             last.run("rsync", "-aX", f"{self.directory}/", f"{copy}/")
             self.assertEqual(first.operate("stripe", "get", copy).stdout, "count=4 size=64KiB\n")
             self.assertEqual(first.operate("stripe", "get", f"{copy}/sub").stdout, "count=4 size=64KiB\n")
             first.run("cmp", f"{self.directory}/sub/file", f"{copy}/sub/file")
             # What is made there afterwards is striped, the first time that it was brought and the second.
-            first.run("sh", "-c", f"head -c 500000 /dev/zero >{copy}/sub/new-{turn}")
-            self.assertEqual(objects(self.shared, self.ino(last, f"{copy}/sub/new-{turn}")), [1, 1, 1, 1])
+            first.run("sh", "-c", f"head -c 500000 /dev/zero >{copy}/sub/new-{repeat}")
+            self.assertEqual(objects(self.shared, self.ino(last, f"{copy}/sub/new-{repeat}")), [1, 1, 1, 1])
 
     def test_copies_keep_the_layouts_that_they_were_made_with(self):
         """Programs bring attributes after bytes: of a file that has some its layout is neither set nor removed, and nobody complains."""
@@ -240,10 +240,10 @@ class Stripes(StripesCase):
         cluster = self.cluster()
         actors = [Actor(self, cluster.members[at]) for at in (0, 1, 3)]
         rng, content, seen = random.Random(7), bytearray(), 0
-        for turn in range(300):
+        for repeat in range(300):
             actor, other = rng.sample(actors, 2)
             what = rng.choice(["write", "write", "write", "append", "cut"])
-            byte = turn % 255 + 1
+            byte = repeat % 255 + 1
             if what == "write":
                 offset, length = rng.randrange(900 * KIB), rng.randrange(1, 300 * KIB)
                 self.assertEqual(int(actor.do("write", offset, length, byte)[0]), length)
@@ -258,17 +258,17 @@ class Stripes(StripesCase):
                 actor.do("cut", size)
                 content = content[:size] + bytes(max(0, size - len(content)))
             size, time = (int(number) for number in other.do("stat"))
-            self.assertEqual(size, len(content), f"after {what}, turn {turn}")
+            self.assertEqual(size, len(content), f"after {what}, repeat {repeat}")
             self.assertGreaterEqual(time, seen)
             seen = time
             offset, length = rng.randrange(1 + len(content)), rng.randrange(1, 400 * KIB)
-            self.assertEqual(other.read(offset, length), content[offset : offset + length], f"turn {turn}")
+            self.assertEqual(other.read(offset, length), content[offset : offset + length], f"repeat {repeat}")
         self.assertEqual(actors[0].read(0, 4 * MIB), content)
 
     def test_appends_of_two_hosts_do_not_meet(self):
         cluster = self.cluster(size="4KiB")
         actors = [Actor(self, member) for member in cluster.members[:2]]
-        for turn in range(100):
+        for repeat in range(100):
             for number, actor in enumerate(actors):
                 actor.ask("append", 3001, number + 1)
             for actor in actors:
@@ -381,8 +381,8 @@ class StripesAndDeath(StripesCase):
         writers = [Actor(self, member, f"{self.directory}/of-{member.name}") for member in cluster.members[:2]]
         contents = [bytearray() for _ in writers]
         rng = random.Random(3)
-        for turn in range(2 * SERVERS):
-            victim = cluster.members[turn % SERVERS]
+        for repeat in range(2 * SERVERS):
+            victim = cluster.members[repeat % SERVERS]
             for count in range(6):
                 for writer, content in zip(writers, contents):
                     offset, length, byte = rng.randrange(MIB), rng.randrange(1, 300 * KIB), rng.randrange(1, 256)
@@ -455,28 +455,28 @@ class StripesAndWriters(StripesCase):
     def test_a_writer_that_is_killed_leaves_nothing_behind_the_end(self):
         cluster = self.striped(self.shared)
         rng = random.Random(17)
-        for turn in range(12):
-            path = f"{self.file}{turn}"
-            writer = self.program(cluster.members[turn % SERVERS], "python3", "-c", APPENDS, path, timeout_s=20)
+        for repeat in range(12):
+            path = f"{self.file}{repeat}"
+            writer = self.program(cluster.members[repeat % SERVERS], "python3", "-c", APPENDS, path, timeout_s=20)
             told = 0
             for _ in range(rng.randrange(1, 6)):
                 told = int(writer.stdout.readline())
             time.sleep(rng.uniform(0, 0.004))
             writer.kill()
             told = max([told, *map(int, writer.communicate()[0].split())])
-            reader = Actor(self, cluster.members[(turn + 1) % SERVERS], path)
+            reader = Actor(self, cluster.members[(repeat + 1) % SERVERS], path)
             size = reader.size()
             self.assertGreaterEqual(size, told)
             found = reader.read(0, size)
             good = b"".join(at.to_bytes(8, "big") for at in range(0, told, 8))
             self.assertEqual(len(found), size)
-            self.assertTrue(found[:told] == good, f"turn {turn}")
+            self.assertTrue(found[:told] == good, f"repeat {repeat}")
             for at in range(told, size - size % 8, 8):
-                self.assertIn(found[at : at + 8], (bytes(8), at.to_bytes(8, "big")), f"turn {turn}, at {at}")
+                self.assertIn(found[at : at + 8], (bytes(8), at.to_bytes(8, "big")), f"repeat {repeat}, at {at}")
             # What was written behind the end, and not told, does not come back.
             longer = size + (8 << 20) + 1
             self.assertEqual(reader.do("cut", longer), ["0"])
-            self.assertFalse(any(reader.read(size, 8 << 20)), f"turn {turn}: bytes that nobody acknowledged")
+            self.assertFalse(any(reader.read(size, 8 << 20)), f"repeat {repeat}: bytes that nobody acknowledged")
             reader.end()
 
 

@@ -162,14 +162,14 @@ impl AdapTbf {
         for (target, (ledger, &capacity)) in self.targets.iter_mut().zip(capacities).enumerate() {
             ledger.settle(elapsed_s);
             let apps = problem.members.apps_at(target).iter().map(|&app| app as usize);
-            let place = |app: usize| problem.members.targets_of(app).partition_point(|&at| (at as usize) < target);
+            let index = |app: usize| problem.members.targets_of(app).partition_point(|&at| (at as usize) < target);
             let grants = apps.clone().map(|app| {
-                let (app, place) = (&problem.apps()[app], place(app));
+                let (app, index) = (&problem.apps()[app], index(app));
                 let mut grant = Grant {
                     name: app.name.clone(),
                     run: app.runs,
                     began: app.began,
-                    remaining: app.demands[place].remaining,
+                    remaining: app.demands[index].remaining,
                     priority: match self.config.priority {
                         Priority::Nodes => f64::from(app.nodes),
                         Priority::Weight => app.weight,
@@ -188,14 +188,14 @@ impl AdapTbf {
             let mut grants: Vec<Grant> = grants.collect();
             divide(&mut grants, capacity, &self.config);
             for (app, grant) in apps.zip(&grants) {
-                rates[problem.members.app_start()[app] as usize + place(app)] = grant.granted;
+                rates[problem.members.app_start()[app] as usize + index(app)] = grant.granted;
             }
             ledger.grants = grants;
         }
         Allocation::from_rates(problem, rates, &bsip_shares(problem), self.config.progress)
     }
 
-    /// What the application called `name` has lent at the target at this place in the order of names, in seconds of a target of
+    /// What the application called `name` has lent at the target at this position in the order of names, in seconds of a target of
     /// capacity 1, up to the last decision; borrowed if negative.
     pub fn record(&self, name: &str, target: usize) -> f64 {
         self.targets.get(target).and_then(|ledger| ledger.records.get(name)).map_or(0.0, |record| record.lent_s)

@@ -226,7 +226,7 @@ impl Allocation {
         self.rates(app).find(|(at, _)| Some(*at) == target).map_or(0.0, |(_, rate)| rate)
     }
 
-    /// The rate of the application at this place, in the order of the names, at `target`; 0 where it has nothing to do. O(log
+    /// The rate of the application at this position, in the order of the names, at `target`; 0 where it has nothing to do. O(log
     /// targets of the application).
     pub fn rate_at(&self, app: usize, target: TargetIndex) -> f64 {
         let range = self.start[app] as usize..self.start[app + 1] as usize;

@@ -3,7 +3,7 @@
 //! M. Dorier, G. Antoniu, R. Ross, D. Kimpe, S. Ibrahim: *CALCioM: Mitigating I/O Interference in HPC Systems through
 //! Cross-Application Coordination*, IPDPS 2014, §III-A (the four strategies) and §IV-D (the dynamic choice). Applications
 //! that want the storage are in a queue. An application has *access* when nobody before it in the queue uses one of its targets;
-//! then it has all of them whole. A newcomer's place is
+//! then it has all of them whole. A newcomer's position is
 //!
 //! * [`Strategy::Serialize`]: the last. Nobody is ever interrupted.
 //! * [`Strategy::Interrupt`]: the first. Who was served pauses, and goes on when the newcomer is done.
@@ -94,7 +94,7 @@ impl Calciom {
     }
 
     /// Divides the targets among the phases of `problem`; a phase is told from another of its application by
-    /// [`App::began`], and newcomers take their places in the order of that, then of their names.
+    /// [`App::began`], and newcomers take their positions in the order of that, then of their names.
     ///
     /// O(d + n log n) for d demands of n applications; under [`Strategy::Dynamic`] O(n d) for each newcomer more.
     ///
@@ -144,12 +144,12 @@ impl Calciom {
         let mut newcomers: Vec<usize> = (0..is_known.len()).filter(|&at| !is_known[at]).collect();
         newcomers.sort_by_key(|&at| problem.apps()[at].began);
         for newcomer in newcomers {
-            let place = match self.strategy {
+            let position = match self.strategy {
                 Strategy::Interrupt => 0,
-                Strategy::Dynamic => best_place(problem, seconds, &order, newcomer),
+                Strategy::Dynamic => best_position(problem, seconds, &order, newcomer),
                 Strategy::Serialize | Strategy::Interfere => order.len(),
             };
-            order.insert(place, newcomer);
+            order.insert(position, newcomer);
         }
         let entry = |&at: &usize| {
             let app = &problem.apps()[at];
@@ -170,16 +170,16 @@ fn loads(problem: &Problem) -> Result<Vec<f64>, UnknownRemaining> {
     problem.apps().iter().flat_map(|app| app.demands.iter().map(move |demand| (app, demand))).map(load).collect()
 }
 
-/// Where the newcomer costs least, the last such place.
-fn best_place(problem: &Problem, seconds: &[f64], order: &[usize], newcomer: usize) -> usize {
+/// Where the newcomer costs least, the last such position.
+fn best_position(problem: &Problem, seconds: &[f64], order: &[usize], newcomer: usize) -> usize {
     let mut with = order.to_vec();
     with.push(newcomer);
     let (mut best, mut least) = (order.len(), lost(problem, seconds, &with));
-    for place in (0..order.len()).rev() {
-        with.swap(place, place + 1);
+    for position in (0..order.len()).rev() {
+        with.swap(position, position + 1);
         let cost = lost(problem, seconds, &with);
         if cost < least * (1.0 - ROUNDING) {
-            (best, least) = (place, cost);
+            (best, least) = (position, cost);
         }
     }
     best

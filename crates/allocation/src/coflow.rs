@@ -154,9 +154,9 @@ impl Coflow {
     }
 }
 
-/// Bottleneck-select-scale-iterate (Sincronia, Alg. 1), from the last place to the first: at the target with the
+/// Bottleneck-select-scale-iterate (Sincronia, Alg. 1), from the last position to the first: at the target with the
 /// greatest load, the application with the least weight for its load there comes last; the others' weights are
-/// lowered by what its place has cost them.
+/// lowered by what its position has cost them.
 fn bssf(problem: &Problem, loads: &[Vec<f64>]) -> Vec<usize> {
     let members = &problem.members;
     let load_at =
@@ -168,11 +168,11 @@ fn bssf(problem: &Problem, loads: &[Vec<f64>]) -> Vec<usize> {
         }
     }
     let mut weights: Vec<f64> = problem.apps().iter().map(|app| app.weight).collect();
-    let mut is_placed = vec![false; weights.len()];
+    let mut is_ordered = vec![false; weights.len()];
     let mut backwards = Vec::with_capacity(weights.len());
     while backwards.len() < weights.len() {
         let left =
-            |target: usize| members.apps_at(target).iter().map(|&app| app as usize).filter(|&app| !is_placed[app]);
+            |target: usize| members.apps_at(target).iter().map(|&app| app as usize).filter(|&app| !is_ordered[app]);
         let candidates = (0..totals.len()).filter(|&target| left(target).next().is_some());
         let Some(bottleneck) = candidates.max_by(|&a, &b| totals[a].total_cmp(&totals[b]).then(b.cmp(&a))) else {
             break;
@@ -189,7 +189,7 @@ fn bssf(problem: &Problem, loads: &[Vec<f64>]) -> Vec<usize> {
         for (&target, load) in members.targets_of(last).iter().zip(&loads[last]) {
             totals[target as usize] -= load;
         }
-        is_placed[last] = true;
+        is_ordered[last] = true;
         backwards.push(last);
     }
     backwards.reverse();

@@ -186,7 +186,7 @@ impl Targets {
         self.names.is_empty()
     }
 
-    /// The place of `target` in the order of the names, from 0.
+    /// The position of `target` in the order of the names, from 0.
     pub fn position(&self, target: TargetIndex) -> usize {
         target.0 as usize
     }
@@ -311,9 +311,9 @@ impl Members {
         let mut target_apps = vec![0; app_targets.len()];
         for (at, app) in apps.iter().enumerate() {
             for demand in &app.demands {
-                let place = &mut next[demand.target.0 as usize];
-                target_apps[*place as usize] = at as u32;
-                *place += 1;
+                let entry = &mut next[demand.target.0 as usize];
+                target_apps[*entry as usize] = at as u32;
+                *entry += 1;
             }
         }
         Self { app_start, app_targets, target_start, target_apps }
@@ -329,7 +329,7 @@ impl Members {
         &self.target_apps[self.target_start[target] as usize..self.target_start[target + 1] as usize]
     }
 
-    /// The targets of each application in turn.
+    /// The targets of one application after the other.
     pub(crate) fn by_app(&self) -> impl Iterator<Item = &[u32]> {
         self.app_start.windows(2).map(|range| &self.app_targets[range[0] as usize..range[1] as usize])
     }

@@ -51,7 +51,7 @@ fn coflow_keeps_the_guarantee_and_serves_in_order() {
 /// The bottleneck is t1 with 9; C has the most there for its weight, 4, and goes last. That scales the weights to
 /// 1 - 2/4 for A and 1 - 3/4 for B. Then it is t2 with 8, where 0.25/3 for B is less than 0.5/5 for A.
 #[test]
-fn bssf_places_from_the_last() {
+fn bssf_orders_from_the_last() {
     let targets = fig6(1).targets().clone();
     let app = |name: &str, bytes: &[(&str, u64)]| {
         let at = |&(target, bytes): &(&str, u64)| Demand {

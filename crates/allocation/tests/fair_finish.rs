@@ -188,7 +188,7 @@ fn among_wrong_sizes_a_lie_may_pay_by_the_floor() {
 }
 
 /// The same without a floor: b tells eleven times too much. If a tells still more, b is done at once and so leaves the clock
-/// before c comes, which then has a later place than a.
+/// before c comes, which then has a later position than a.
 #[test]
 fn among_wrong_sizes_a_lie_may_pay_by_the_clock() {
     let mut phases = [phase(0.0, [11.0, 0.0, 0.0]), phase(0.0, [1.0, 0.0, 0.0]), phase(10.0, [4.0, 0.0, 0.0])];

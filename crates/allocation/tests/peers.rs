@@ -87,8 +87,8 @@ proptest! {
                 let (sum, _, there) = given(problem, allocation, target);
                 let due = if there > 0 { targets.capacity(target) } else { 0.0 };
                 assert!((sum - due).abs() < 1e-9, "{sum} of {due}");
-                let place = targets.position(target);
-                let records: f64 = (0..case.apps.len()).map(|at| scheme.borrow().record(&format!("a{at:03}"), place)).sum();
+                let position = targets.position(target);
+                let records: f64 = (0..case.apps.len()).map(|at| scheme.borrow().record(&format!("a{at:03}"), position)).sum();
                 assert!(records.abs() < 1e-6, "{records}");
             }
             // Who used all of his grant keeps, whatever he owes, his part of what he is entitled to. A grant of next to nothing,

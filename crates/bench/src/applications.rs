@@ -16,8 +16,8 @@ mod table;
 mod workload;
 
 use crate::arguments::ApplicationsOptions;
+use crate::harness::Harness;
 use crate::report::Report;
-use crate::session::Session;
 use anyhow::{Context, Result, bail, ensure};
 use course::Course;
 use isonomia_units::Nanos;
@@ -163,12 +163,12 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
         missing.sort_by_key(|(due, ..)| *due);
         let now = options.runs.map_or(missing.len(), |runs| runs as usize).min(missing.len());
         // Without a live run only the simulator is needed.
-        let session = (now > 0).then(|| Session::new(common.isonomia.as_deref())).transpose()?;
+        let harness = (now > 0).then(|| Harness::new(common.isonomia.as_deref())).transpose()?;
         for (at, (_, seed, setting)) in missing.iter().take(now).enumerate() {
-            let Some(session) = &session else { break };
+            let Some(harness) = &harness else { break };
             eprintln!("isonomia-bench: seed {seed}, {} ({} of {})", setting.name, at + 1, missing.len());
             let log = report.dir().join(format!("server-{}.log", file_name(*seed, setting)));
-            measure(session, (&runs, &log), (*seed, length_s), setting, (options.servers, common.workers))
+            measure(harness, (&runs, &log), (*seed, length_s), setting, (options.servers, common.workers))
                 .with_context(|| setting.name.to_owned())?;
         }
         if now < missing.len() {
@@ -240,7 +240,7 @@ fn due(runs: &Path, (seed, length_s): (u64, f64), setting: &Setting) -> Result<O
 }
 
 fn measure(
-    session: &Session,
+    harness: &Harness,
     (runs, log): (&Path, &Path),
     (seed, length_s): (u64, f64),
     setting: &Setting,
@@ -248,7 +248,7 @@ fn measure(
 ) -> Result<()> {
     let applications: Vec<Application> = draw(seed, length_s);
     let load_average = crate::host::load_average();
-    let live = live::measure(session, &applications, (setting.layout, servers), setting.policy, (workers, log))?;
+    let live = live::measure(harness, &applications, (setting.layout, servers), setting.policy, (workers, log))?;
     let Setting { policy, layout, .. } = *setting;
     let mut kept = Kept { policy: policy.to_owned(), layout, seed, length_s, load_average, times: 1, live };
     let path = file(runs, seed, setting);

@@ -204,7 +204,7 @@ pub struct ExchangeOptions {
     pub intervals_ms: Vec<u64>,
 }
 
-/// Applications in turns on one capped target, live and computed, in each order of exclusive I/O phases
+/// Applications that alternate on one capped target, live and computed, in each order of exclusive I/O phases
 #[derive(Args, Debug)]
 pub struct ExclusiveOptions {
     #[command(flatten)]

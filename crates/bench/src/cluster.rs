@@ -7,11 +7,11 @@
 use crate::arguments::ClusterOptions;
 use crate::contest::{Contest, Contestant, Received};
 use crate::crew::Crew;
+use crate::harness::Harness;
 use crate::host::memory_bytes;
-use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, Sizes, mean_speeds, phases, take_turns};
+use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, Sizes, alternate, mean_speeds, phases};
 use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::speed::touch_memory;
 use crate::task::Direction;
 use crate::way::{Endpoints, Identity, Way};
@@ -27,7 +27,7 @@ const SHARED: u16 = 4;
 const SHARED_CAP: Cap = Cap { bandwidth: "64MiB/s", per_op: "10us" };
 /// Such that every request goes to all of them.
 const SHARED_STRIPE_BYTES: u64 = 256 * KIB;
-/// Numbers of servers that are compared; the first is what the others are held against.
+/// Numbers of servers that are compared; the first is what the others are compared with.
 const SCALED: [u16; 4] = [1, 2, 4, 8];
 /// Of each of them.
 const SCALED_CAP: Cap = Cap { bandwidth: "32MiB/s", per_op: "10us" };
@@ -67,7 +67,7 @@ struct Configuration {
 
 /// What everything stands on.
 struct Bench<'a> {
-    session: &'a Session,
+    harness: &'a Harness,
     configuration: &'a Configuration,
     logs: PathBuf,
     rows: &'a mut Vec<Row>,
@@ -91,7 +91,7 @@ pub fn run(options: &ClusterOptions) -> Result<()> {
     if phases(options.rows.as_deref()).is_empty() {
         anyhow::bail!("no row of speed is called like that; there are: {}", PHASES.map(Phase::name).join("; "));
     }
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let configuration = Configuration {
         repeats: common.repeat,
         shared_servers: SHARED,
@@ -110,7 +110,7 @@ pub fn run(options: &ClusterOptions) -> Result<()> {
     let mut report = Report::new("cluster", common, configuration)?;
     let (mut rows, mut remarks) = (Vec::new(), Vec::new());
     let mut bench = Bench {
-        session: &session,
+        harness: &harness,
         configuration: &report.configuration,
         logs: report.dir().to_owned(),
         rows: &mut rows,
@@ -146,7 +146,7 @@ impl Bench<'_> {
             ..ServerOptions::default()
         };
         let name = format!("server-{}", self.started);
-        ServerProcess::start(self.session, &name, &options, &self.logs.join(format!("{name}.log")))
+        ServerProcess::start(self.harness, &name, &options, &self.logs.join(format!("{name}.log")))
     }
 
     fn striped(&mut self, count: u16, stripe_bytes: u64, cap: Cap) -> Result<ServerProcess> {
@@ -169,7 +169,7 @@ impl Bench<'_> {
     ) -> Result<Vec<Received>> {
         let Configuration { contest_ns: duration_ns, settling_ns, file_bytes, .. } = *self.configuration;
         let contest = Contest { policy, direction, jobs, duration_ns, settling_ns };
-        contest.run(self.session, servers, Way::Preload, file_bytes)
+        contest.run(self.harness, servers, Way::Preload, file_bytes)
     }
 
     /// Jobs that compete for all servers at once.
@@ -259,9 +259,9 @@ impl Bench<'_> {
         let Configuration { repeats, phase_ns, written_bytes_max, .. } = *self.configuration;
         let sizes = Sizes { phase_ns, written_bytes_max };
         let rows = phases(self.configuration.rows.as_deref());
-        let tmpfs = self.session.scratch().join("touched");
+        let tmpfs = self.harness.scratch().join("touched");
         std::fs::create_dir(&tmpfs)?;
-        touch_memory(self.session, written_bytes_max, &tmpfs)?;
+        touch_memory(self.harness, written_bytes_max, &tmpfs)?;
         for way in [Way::Preload, Way::Mount] {
             let is_mount = way == Way::Mount;
             let mut alone = self.start(None, None, is_mount)?;
@@ -298,13 +298,13 @@ impl Bench<'_> {
                         number += processes;
                         let identity = contestant("speed", processes).identity;
                         let commands = numbers.zip(endpoints.iter().cycle()).map(|(number, endpoints)| {
-                            way.worker(&self.session.programs, endpoints, &identity, number)
+                            way.worker(&self.harness.programs, endpoints, &identity, number)
                         });
                         lanes.push(Lane::new(name, Crew::start(name, commands)?));
                     }
                     // Who is first has the caches of who was last.
                     lanes.rotate_left(repeat as usize % contenders.len());
-                    done = take_turns(self.session, (&rows, sizes, processes), &mut lanes, &mut figures);
+                    done = alternate(self.harness, (&rows, sizes, processes), &mut lanes, &mut figures);
                     if done.is_err() {
                         break;
                     }

@@ -2,9 +2,9 @@
 //! steady part.
 
 use crate::crew::{Crew, start_ns};
+use crate::harness::Harness;
 use crate::host::ProcessorTimes;
 use crate::server::ServerProcess;
-use crate::session::Session;
 use crate::slices::{add, coarser};
 use crate::task::{Direction, FileState, Log, Operation, Order, Task, Transfer};
 use crate::way::{Identity, Way};
@@ -105,7 +105,7 @@ impl Contest {
     /// Runs it; what each job received, in their order.
     pub fn run(
         &self,
-        session: &Session,
+        harness: &Harness,
         server: &mut ServerProcess,
         way: Way,
         file_bytes: u64,
@@ -115,14 +115,14 @@ impl Contest {
         let mut number = 0;
         for job in &self.jobs {
             let commands: Vec<_> = (number..number + job.processes)
-                .map(|number| way.worker(&session.programs, server.endpoints(), &job.identity, number))
+                .map(|number| way.worker(&harness.programs, server.endpoints(), &job.identity, number))
                 .collect();
             number += job.processes;
             crews.push(Crew::start(&format!("job {}", job.identity.job), commands)?);
         }
         let tasks: Vec<Task> = self.jobs.iter().map(|job| self.task(job, file_bytes)).collect();
         for (crew, task) in crews.iter_mut().zip(&tasks) {
-            crew.prepare(session, task)?;
+            crew.prepare(harness, task)?;
         }
         let origin_ns = start_ns();
         for crew in &mut crews {
@@ -130,12 +130,12 @@ impl Contest {
         }
         let steady = self.steady_ns();
         let times_before = ProcessorTimes::now();
-        let before = statuses_at(session, server, origin_ns + steady.start)?;
-        let after = statuses_at(session, server, origin_ns + steady.end)?;
+        let before = statuses_at(harness, server, origin_ns + steady.start)?;
+        let after = statuses_at(harness, server, origin_ns + steady.end)?;
         let stolen = ProcessorTimes::now().stolen_since(times_before);
         let mut received = Vec::new();
         for (crew, task) in crews.iter_mut().zip(&tasks) {
-            let outcomes = crew.collect(session, task)?;
+            let outcomes = crew.collect(harness, task)?;
             let first_ns = outcomes.iter().map(|outcome| outcome.begin_ns).min().context("a job without processes")?;
             let slices = add(outcomes.into_iter().map(|outcome| outcome.slices));
             received.push(Received {
@@ -162,9 +162,9 @@ impl Contest {
     }
 }
 
-fn statuses_at(session: &Session, server: &mut ServerProcess, at_ns: u64) -> Result<Vec<Status>> {
+fn statuses_at(harness: &Harness, server: &mut ServerProcess, at_ns: u64) -> Result<Vec<Status>> {
     while clock::now_ns() < at_ns {
-        session.check()?;
+        harness.check()?;
         std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(clock::now_ns()).min(POLL_NS)));
     }
     server.statuses()

@@ -1,7 +1,7 @@
 //! The client processes of one job or one row: they prepare, begin at the same instant, and are waited for.
 
 use crate::clock::now_ns;
-use crate::session::{Session, start};
+use crate::harness::{Harness, start};
 use crate::task::{Answer, Go, Outcome, Task};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
@@ -54,10 +54,10 @@ impl Crew {
     }
 
     /// Gives every worker its task and waits until all are prepared.
-    pub fn prepare(&mut self, session: &Session, task: &Task) -> Result<()> {
+    pub fn prepare(&mut self, harness: &Harness, task: &Task) -> Result<()> {
         self.tell_all(task)?;
         for index in 0..self.workers.len() {
-            match self.answer(session, index, PATIENCE_NS)? {
+            match self.answer(harness, index, PATIENCE_NS)? {
                 Answer::Ready => {}
                 other => bail!("worker {index} of {} answers {other:?} to a task", self.what),
             }
@@ -71,10 +71,10 @@ impl Crew {
     }
 
     /// Waits until all have done `task`.
-    pub fn collect(&mut self, session: &Session, task: &Task) -> Result<Vec<Outcome>> {
+    pub fn collect(&mut self, harness: &Harness, task: &Task) -> Result<Vec<Outcome>> {
         let patience_ns = task.delay_ns + task.duration_ns + PATIENCE_NS;
         (0..self.workers.len())
-            .map(|index| match self.answer(session, index, patience_ns)? {
+            .map(|index| match self.answer(harness, index, patience_ns)? {
                 Answer::Done(outcome) => Ok(outcome),
                 other => bail!("worker {index} of {} answers {other:?} to the start", self.what),
             })
@@ -82,10 +82,10 @@ impl Crew {
     }
 
     /// All of it.
-    pub fn run(&mut self, session: &Session, task: &Task) -> Result<Vec<Outcome>> {
-        self.prepare(session, task)?;
+    pub fn run(&mut self, harness: &Harness, task: &Task) -> Result<Vec<Outcome>> {
+        self.prepare(harness, task)?;
         self.go(start_ns())?;
-        self.collect(session, task)
+        self.collect(harness, task)
     }
 
     fn tell_all(&mut self, message: &impl Serialize) -> Result<()> {
@@ -97,11 +97,11 @@ impl Crew {
         Ok(())
     }
 
-    fn answer(&mut self, session: &Session, index: usize, patience_ns: u64) -> Result<Answer> {
+    fn answer(&mut self, harness: &Harness, index: usize, patience_ns: u64) -> Result<Answer> {
         let worker = &mut self.workers[index];
         let deadline_ns = now_ns() + patience_ns;
         loop {
-            session.check()?;
+            harness.check()?;
             match worker.lines.recv_timeout(POLL) {
                 Ok(line) => match serde_json::from_str(&line)? {
                     Answer::Failed(reason) => bail!("worker {index} of {} failed: {reason}", self.what),

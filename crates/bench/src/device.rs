@@ -340,15 +340,15 @@ pub fn run(options: &DeviceOptions) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "a device takes root: it is a loop device with a file system on it");
     // From here on a signal ends it in order.
     let signals = Signals::new([SIGINT, SIGTERM])?;
-    let place = tempfile::tempdir().context("no place for the disk")?;
+    let backing = tempfile::tempdir().context("no directory for the disk")?;
     let device = Arc::new(Device::new(options)?);
     let answering = device.clone();
     std::thread::Builder::new().name("device".to_owned()).spawn(move || answering.answer())?;
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName("isonomia-bench".to_owned())];
-    let session = fuser::spawn_mount(Files(device), place.path(), &config).context("cannot mount the disk")?;
+    let session = fuser::spawn_mount(Files(device), backing.path(), &config).context("cannot mount the disk")?;
     let mut mounted = Mounted::default();
-    let disk = place.path().join(FILE);
+    let disk = backing.path().join(FILE);
     let loop_device = command("losetup", &["--find", "--show", "--direct-io=on", &text(&disk)?])?;
     mounted.add(&["losetup", "--detach", &loop_device]);
     command("mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", &loop_device])?;

@@ -5,16 +5,16 @@
 //! the servers have forgotten them, and then start at one instant, which is at any point of the servers' interval λ. It is looked
 //! at in intervals of λ from that instant, as many as fit; a request counts in the one in which it ends.
 //!
-//! The ways of dividing ([`HOWS`]) have a pair of servers each, started together, and take turns. Requests are small against what a
+//! The ways of dividing ([`HOWS`]) have a pair of servers each, started together, and alternate. Requests are small against what a
 //! server does in the shortest interval, and each job has several under way on each server, so that what is seen is whom the
 //! servers choose, and not how soon a process comes back.
 
 use crate::arguments::ExchangeOptions;
 use crate::clock::now_ns;
 use crate::crew::{Crew, start_ns};
+use crate::harness::Harness;
 use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::slices;
 use crate::statistics::deviation;
 use crate::task::{Direction, FileState, Log, Operation, Order, Task, Transfer};
@@ -52,7 +52,7 @@ struct How {
     draw: &'static str,
 }
 
-/// The first is ours. The second has the paper's rule in its place, the third the paper's tokens, drawn by chance, as well.
+/// The first is ours. The second has the paper's rule instead, the third the paper's tokens, drawn by chance, as well.
 const HOWS: [How; 3] = [
     How { name: "received", exchange_by: "received", draw: "virtual-time" },
     How { name: "presence", exchange_by: "presence", draw: "virtual-time" },
@@ -111,7 +111,7 @@ struct Lane {
 }
 
 impl Lane {
-    fn start(session: &Session, how: &'static How, plan: &Plan, workers: Option<u32>, logs: &Path) -> Result<Self> {
+    fn start(harness: &Harness, how: &'static How, plan: &Plan, workers: Option<u32>, logs: &Path) -> Result<Self> {
         let name = format!("{}-{}-{}", plan.name(), how.exchange_by, how.draw);
         let options = ServerOptions {
             cap: Some(CAP),
@@ -121,29 +121,29 @@ impl Lane {
             draw: Some(how.draw),
             ..ServerOptions::default()
         };
-        let mut servers = ServerProcess::start(session, &name, &options, &logs.join(format!("server-{name}.log")))?;
+        let mut servers = ServerProcess::start(harness, &name, &options, &logs.join(format!("server-{name}.log")))?;
         servers.set_policy("size-fair")?;
-        let mut places = Vec::new();
+        let mut endpoints = Vec::new();
         for server in 1..=2 {
             servers.work_in(&format!("on-{server}"), Some(server), None)?;
-            places.push(servers.endpoints().clone());
+            endpoints.push(servers.endpoints().clone());
         }
         let mut crews = Vec::new();
         let mut number = 0;
         for (job, (name, nodes, _, on)) in TABLE.into_iter().enumerate() {
             let identity = Identity { job: name.into(), user: name.into(), group: "bench".into(), nodes };
             for server in on {
-                let place = &places[usize::from(*server) - 1];
+                let endpoint = &endpoints[usize::from(*server) - 1];
                 let numbers = number..number + PROCESSES;
                 number += PROCESSES;
-                let worker = |number| Reach::Preload.worker(&session.programs, place, &identity, number);
+                let worker = |number| Reach::Preload.worker(&harness.programs, endpoint, &identity, number);
                 crews.push((job, Crew::start(&format!("job {name} on server {server}"), numbers.map(worker))?));
             }
         }
         Ok(Self { how, crews, _servers: servers })
     }
 
-    fn episode(&mut self, session: &Session, plan: &Plan) -> Result<Episode> {
+    fn episode(&mut self, harness: &Harness, plan: &Plan) -> Result<Episode> {
         let transfer = Transfer {
             direction: Direction::Write,
             order: Order::Random,
@@ -155,9 +155,9 @@ impl Lane {
         let duration_ns = plan.interval_ns * plan.intervals as u64;
         let task = Task { operation: Operation::Transfer(transfer), duration_ns, delay_ns: 0 };
         for (_, crew) in &mut self.crews {
-            crew.prepare(session, &task)?;
+            crew.prepare(harness, &task)?;
         }
-        session.nap(Duration::from_nanos(3 * plan.interval_ns + FORGET_NS))?;
+        harness.nap(Duration::from_nanos(3 * plan.interval_ns + FORGET_NS))?;
         let origin_ns = start_ns();
         for (_, crew) in &mut self.crews {
             crew.go(origin_ns)?;
@@ -165,7 +165,7 @@ impl Lane {
         ensure!(now_ns() < origin_ns, "the processes could not be started at one instant");
         let mut of_jobs: [Vec<Vec<u64>>; JOBS] = Default::default();
         for (job, crew) in &mut self.crews {
-            of_jobs[*job].extend(crew.collect(session, &task)?.into_iter().map(|outcome| outcome.slices));
+            of_jobs[*job].extend(crew.collect(harness, &task)?.into_iter().map(|outcome| outcome.slices));
         }
         let of_jobs = of_jobs.map(slices::add);
         Ok((0..plan.intervals).map(|at| std::array::from_fn(|job| of_jobs[job][at])).collect())
@@ -175,7 +175,7 @@ impl Lane {
 /// Measures, and writes the report even of a run that failed halfway.
 pub fn run(options: &ExchangeOptions) -> Result<()> {
     let common = &options.common;
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let configuration = Configuration {
         repeats: common.repeat,
         jobs_nodes_due_servers: TABLE,
@@ -189,7 +189,7 @@ pub fn run(options: &ExchangeOptions) -> Result<()> {
     let mut rows = Vec::new();
     let done = options.intervals_ms.iter().try_for_each(|ms| {
         let plan = Plan::new(ms * 1_000_000, common.quick);
-        at_interval(&session, &plan, (common.repeat, common.workers), report.dir(), &mut rows)
+        at_interval(&harness, &plan, (common.repeat, common.workers), report.dir(), &mut rows)
             .with_context(|| format!("at {}", plan.name()))
     });
     report.error = done.as_ref().err().map(|error: &anyhow::Error| format!("{error:#}"));
@@ -199,23 +199,23 @@ pub fn run(options: &ExchangeOptions) -> Result<()> {
 }
 
 fn at_interval(
-    session: &Session,
+    harness: &Harness,
     plan: &Plan,
     (repeats, workers): (u32, Option<u32>),
     dir: &Path,
     rows: &mut Vec<Row>,
 ) -> Result<()> {
-    let start = |how| Lane::start(session, how, plan, workers, dir);
+    let start = |how| Lane::start(harness, how, plan, workers, dir);
     let mut lanes = HOWS.iter().map(start).collect::<Result<Vec<Lane>>>()?;
     let mut all: Vec<Vec<Vec<Episode>>> = vec![Vec::new(); HOWS.len()];
     for repeat in 0..repeats {
         eprintln!("isonomia-bench: repeat {} of {repeats}, interval {}", repeat + 1, plan.name());
         let mut of_repeat: Vec<Vec<Episode>> = vec![Vec::new(); HOWS.len()];
         for at in 0..plan.episodes {
-            for turn in 0..HOWS.len() {
+            for step in 0..HOWS.len() {
                 // Who is first differs from time to time.
-                let lane = (turn + at + repeat as usize) % HOWS.len();
-                let episode = session.undisturbed(|| lanes[lane].episode(session, plan));
+                let lane = (step + at + repeat as usize) % HOWS.len();
+                let episode = harness.undisturbed(|| lanes[lane].episode(harness, plan));
                 of_repeat[lane].push(episode.with_context(|| lanes[lane].how.name)?);
             }
         }

@@ -8,10 +8,10 @@
 
 use crate::arguments::ExclusiveOptions;
 use crate::crew::{Crew, start_ns};
+use crate::harness::Harness;
 use crate::report::{Must, Report, Row};
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
-use crate::session::Session;
-use crate::task::{Operation, Task, Turns};
+use crate::task::{Iterations, Operation, Task};
 use crate::way::{Identity, Way};
 use anyhow::{Context, Result};
 use isonomia_planning::{App, Order, schedule_with};
@@ -95,7 +95,7 @@ fn draw(seed: u64, iteration_scale: u32) -> Vec<Application> {
 /// Measures, and writes the report even of a run that failed halfway.
 pub fn run(options: &ExclusiveOptions) -> Result<()> {
     let common = &options.common;
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let iteration_scale = if common.quick { QUICK_ITERATION_SCALE } else { ITERATION_SCALE };
     let configuration = Configuration {
         apps_compute_s_io_s_iterations: TABLE_1,
@@ -116,7 +116,7 @@ pub fn run(options: &ExclusiveOptions) -> Result<()> {
         let applications = draw(seed, iteration_scale);
         orders.iter().zip(&mut measured).try_for_each(|(order, measured)| {
             eprintln!("isonomia-bench: seed {seed}, {order}");
-            let live = measure(&session, &report, &applications, *order).with_context(|| order.to_string())?;
+            let live = measure(&harness, &report, &applications, *order).with_context(|| order.to_string())?;
             measured.push([live, simulate(&applications, *order)?]);
             anyhow::Ok(())
         })
@@ -128,7 +128,7 @@ pub fn run(options: &ExclusiveOptions) -> Result<()> {
 }
 
 fn measure(
-    session: &Session,
+    harness: &Harness,
     report: &Report<Configuration>,
     applications: &[Application],
     order: Order,
@@ -136,23 +136,23 @@ fn measure(
     let options =
         ServerOptions { cap: Some(CAP), workers: report.configuration.server_workers, ..ServerOptions::default() };
     let log = report.dir().join(format!("server-{order}.log"));
-    let mut server = ServerProcess::start(session, &format!("exclusive-{order}"), &options, &log)?;
+    let mut server = ServerProcess::start(harness, &format!("exclusive-{order}"), &options, &log)?;
     let mut crews = Vec::new();
     for (number, application) in applications.iter().enumerate() {
         let name = format!("app-{number}");
         let identity = Identity { job: name.clone(), user: "bench".into(), group: "bench".into(), nodes: 1 };
         let App { io, .. } = application.app;
-        let turns = Turns {
+        let iterations = Iterations {
             file: format!("file-{number}"),
             compute_ns: application.compute_ns.clone(),
             io_ns: io.0,
             bytes: u64::try_from(u128::from(io.0) * u128::from(BANDWIDTH) / 1_000_000_000)?,
         };
         let duration_ns = STRETCH_MAX * application.alone_ns();
-        let task = Task { operation: Operation::Turns(turns), duration_ns, delay_ns: 0 };
-        let worker = Way::Library.worker(&session.programs, server.endpoints(), &identity, number as u32);
+        let task = Task { operation: Operation::Iterations(iterations), duration_ns, delay_ns: 0 };
+        let worker = Way::Library.worker(&harness.programs, server.endpoints(), &identity, number as u32);
         let mut crew = Crew::start(&name, [worker])?;
-        crew.prepare(session, &task)?;
+        crew.prepare(harness, &task)?;
         crews.push((crew, task));
     }
     // They are known in the order of their names from here on.
@@ -163,7 +163,7 @@ fn measure(
     }
     let mut ends_ns = Vec::new();
     for (crew, task) in &mut crews {
-        let outcomes = crew.collect(session, task)?;
+        let outcomes = crew.collect(harness, task)?;
         ends_ns.push(outcomes.iter().map(|outcome| outcome.end_ns).max().unwrap_or(0).saturating_sub(origin_ns));
     }
     Ok(Outcome::new(applications, &ends_ns))

@@ -5,9 +5,9 @@
 
 use crate::arguments::FairnessOptions;
 use crate::contest::{Contest, Contestant, Received, SLICE_NS};
+use crate::harness::Harness;
 use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::statistics::time_to_share;
 use crate::task::Direction;
 use crate::way::{Identity, Way};
@@ -38,7 +38,7 @@ struct Configuration {
 
 /// What experiments stand on.
 struct Bench<'a> {
-    session: &'a Session,
+    harness: &'a Harness,
     configuration: &'a Configuration,
     capped: ServerProcess,
     uncapped: ServerProcess,
@@ -70,7 +70,7 @@ pub fn run(options: &FairnessOptions) -> Result<()> {
         let names = EXPERIMENTS.map(|(name, _)| name).join("; ");
         anyhow::bail!("no row is called like that; there are: {names}");
     }
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let configuration = Configuration {
         repeats: common.repeat,
         way: options.way,
@@ -85,7 +85,7 @@ pub fn run(options: &FairnessOptions) -> Result<()> {
     let log = |name: &str| report.dir().join(format!("server-{name}.log"));
     let start = |name: &str, cap| {
         ServerProcess::start(
-            &session,
+            &harness,
             name,
             &ServerOptions {
                 cap,
@@ -99,7 +99,7 @@ pub fn run(options: &FairnessOptions) -> Result<()> {
     let (capped, uncapped) = (start("capped", Some(CAP))?, start("uncapped", None)?);
     let mut rows = Vec::new();
     let mut bench =
-        Bench { session: &session, configuration: &report.configuration, capped, uncapped, rows: &mut rows };
+        Bench { harness: &harness, configuration: &report.configuration, capped, uncapped, rows: &mut rows };
     let done = bench.repeat(&wanted);
     drop(bench);
     report.error = done.as_ref().err().map(|error| format!("{error:#}"));
@@ -136,7 +136,7 @@ impl Bench<'_> {
 
     fn run(&mut self, contest: &Contest, is_capped: bool) -> Result<Vec<Received>> {
         let server = if is_capped { &mut self.capped } else { &mut self.uncapped };
-        contest.run(self.session, server, self.configuration.way, self.configuration.file_bytes)
+        contest.run(self.harness, server, self.configuration.way, self.configuration.file_bytes)
     }
 
     /// Adds one repeat to a row.

@@ -1,13 +1,13 @@
 //! `isonomia-bench overhead`: what the preload library adds to calls that do not concern it.
 //!
-//! Two processes of this program, one with the library and one without, take turns in short batches of calls, so that
+//! Two processes of this program, one with the library and one without, alternate in short batches of calls, so that
 //! what else goes on in the machine meets both; no server runs. A repeat's figure is the difference of the medians of
-//! its batches. For start-up, `true` is started with the library and without, in turns as well.
+//! its batches. For start-up, `true` is started with the library and without, alternately as well.
 
 use crate::arguments::{CallsOptions, OverheadOptions};
 use crate::clock::now_ns;
+use crate::harness::{Harness, start};
 use crate::report::{Must, Report, Row};
-use crate::session::{Session, start};
 use crate::statistics::percentile;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
@@ -57,10 +57,10 @@ pub fn run(options: &OverheadOptions) -> Result<()> {
     let common = &options.common;
     let (batches, starts) = if common.quick { (100, 50) } else { (1_000, 500) };
     let configuration = Configuration { repeats: common.repeat, batches, starts, preads: PREADS, opens: OPENS };
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let mut report = Report::new("overhead", common, configuration)?;
     let mut medians: [Vec<[f64; 2]>; FIGURES.len()] = Default::default();
-    let done = measure(&session, &report.configuration, &mut medians);
+    let done = measure(&harness, &report.configuration, &mut medians);
     report.error = done.as_ref().err().map(|error| format!("{error:#}"));
     for (figure, medians) in FIGURES.iter().zip(&medians) {
         let column = |index: usize| medians.iter().map(|pair| pair[index]).collect::<Vec<_>>();
@@ -75,20 +75,20 @@ pub fn run(options: &OverheadOptions) -> Result<()> {
 }
 
 fn measure(
-    session: &Session,
+    harness: &Harness,
     configuration: &Configuration,
     medians: &mut [Vec<[f64; 2]>; FIGURES.len()],
 ) -> Result<()> {
-    let library = session.programs.isonomia.with_file_name("libisonomia_preload.so");
+    let library = harness.programs.isonomia.with_file_name("libisonomia_preload.so");
     ensure!(library.exists(), "{} is not there: cargo build --release", library.display());
-    let file = session.scratch().join("file");
+    let file = harness.scratch().join("file");
     std::fs::write(&file, b"x")?;
     for _ in 0..configuration.repeats {
-        let mut callers = [None, Some(library.as_path())].map(|library| Caller::start(session, &file, library));
+        let mut callers = [None, Some(library.as_path())].map(|library| Caller::start(harness, &file, library));
         for (index, ask) in [Ask::Pread, Ask::Open].into_iter().enumerate() {
             let mut taken: [Vec<u64>; 2] = Default::default();
             for _ in 0..configuration.batches {
-                session.check()?;
+                harness.check()?;
                 for (caller, taken) in callers.iter_mut().zip(&mut taken) {
                     let caller = caller.as_mut().map_err(|error| anyhow::anyhow!("{error:#}"))?;
                     taken.push(caller.time(ask)?);
@@ -98,7 +98,7 @@ fn measure(
         }
         let mut taken: [Vec<u64>; 2] = Default::default();
         for _ in 0..configuration.starts {
-            session.check()?;
+            harness.check()?;
             for (library, taken) in [None, Some(library.as_path())].into_iter().zip(&mut taken) {
                 taken.push(time_start(library)?);
             }
@@ -161,8 +161,8 @@ struct Caller {
 }
 
 impl Caller {
-    fn start(session: &Session, file: &Path, library: Option<&Path>) -> Result<Self> {
-        let mut command = Command::new(&session.programs.bench);
+    fn start(harness: &Harness, file: &Path, library: Option<&Path>) -> Result<Self> {
+        let mut command = Command::new(&harness.programs.bench);
         command.args(["calls", "--path"]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
         with(&mut command, library);
         let mut process = start(&mut command, Signal::KILL)?;

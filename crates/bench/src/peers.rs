@@ -7,9 +7,9 @@
 
 use crate::arguments::PeersOptions;
 use crate::crew::{Crew, start_ns};
+use crate::harness::Harness;
 use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::slices::{add, coarser};
 use crate::statistics::{coefficient_of_variation, time_to_share};
 use crate::task::{Direction, FileState, Log, Operation, Order, Task, Transfer};
@@ -91,7 +91,7 @@ struct Sample {
 pub fn run(options: &PeersOptions) -> Result<()> {
     let common = &options.common;
     let course = Course::new(common.quick);
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let seconds = |ns: u64| ns as f64 / 1e9;
     let configuration = Configuration {
         repeats: common.repeat,
@@ -107,13 +107,13 @@ pub fn run(options: &PeersOptions) -> Result<()> {
     let mut report = Report::new("peers", common, configuration)?;
     let options =
         ServerOptions { cap: Some(CAP), workers: common.workers, cluster: Some(1), ..ServerOptions::default() };
-    let mut server = ServerProcess::start(&session, "peers", &options, &report.dir().join("server.log"))?;
+    let mut server = ServerProcess::start(&harness, "peers", &options, &report.dir().join("server.log"))?;
     let mut rows = Vec::new();
     let done = (1..=common.repeat).try_for_each(|repeat| {
         let mut samples = Vec::new();
         for (name, policy) in SETTINGS {
             eprintln!("isonomia-bench: repeat {repeat} of {}, {name}", common.repeat);
-            let sample = measure(&session, &mut server, policy, course).with_context(|| name.to_owned())?;
+            let sample = measure(&harness, &mut server, policy, course).with_context(|| name.to_owned())?;
             samples.push((name, sample));
         }
         rows_of(&samples).into_iter().for_each(|row| keep(&mut rows, row));
@@ -125,7 +125,7 @@ pub fn run(options: &PeersOptions) -> Result<()> {
     done
 }
 
-fn measure(session: &Session, server: &mut ServerProcess, policy: &str, course: Course) -> Result<Sample> {
+fn measure(harness: &Harness, server: &mut ServerProcess, policy: &str, course: Course) -> Result<Sample> {
     server.set_policy(policy)?;
     let mut crews = Vec::new();
     for (job, (from_ns, to_ns)) in
@@ -134,7 +134,7 @@ fn measure(session: &Session, server: &mut ServerProcess, policy: &str, course: 
         let identity = Identity { job: job.to_owned(), user: job.to_owned(), group: "bench".to_owned(), nodes: 1 };
         let first = crews.len() as u32 * PROCESSES;
         let workers = (first..first + PROCESSES)
-            .map(|number| Way::Library.worker(&session.programs, server.endpoints(), &identity, number));
+            .map(|number| Way::Library.worker(&harness.programs, server.endpoints(), &identity, number));
         let transfer = Transfer {
             direction: Direction::Write,
             order: Order::Sequential,
@@ -146,7 +146,7 @@ fn measure(session: &Session, server: &mut ServerProcess, policy: &str, course: 
         let operation = Operation::Transfer(transfer);
         let task = Task { operation, duration_ns: to_ns - from_ns, delay_ns: from_ns };
         let mut crew = Crew::start(job, workers)?;
-        crew.prepare(session, &task)?;
+        crew.prepare(harness, &task)?;
         crews.push((crew, task));
     }
     let origin_ns = start_ns();
@@ -156,7 +156,7 @@ fn measure(session: &Session, server: &mut ServerProcess, policy: &str, course: 
     let mut slices = Vec::new();
     let mut first_ns = 0;
     for (crew, task) in &mut crews {
-        let outcomes = crew.collect(session, task)?;
+        let outcomes = crew.collect(harness, task)?;
         // Of the second job in the end.
         first_ns =
             outcomes.iter().map(|outcome| outcome.begin_ns).min().context("a job without processes")? - origin_ns;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_held_against_gift_and_token_buckets_in_each_figure() {
+    fn the_default_is_compared_with_gift_and_token_buckets_in_each_figure() {
         let one = Sample { alone: 100.0, both: 100.0, second: 50.0, deviation: 2.0, to_share_ms: 100.0 };
         let gift = Sample { deviation: 1.0, second: 40.0, ..one };
         let rows = rows_of(&[("fifo", one), (DEFAULT, one), ("gift", gift)]);

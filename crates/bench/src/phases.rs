@@ -1,8 +1,8 @@
 //! The rows of tables of speed: what each process does, and what came of it.
 
 use crate::crew::Crew;
+use crate::harness::Harness;
 use crate::report::{Must, Row};
-use crate::session::Session;
 use crate::task::{Direction, FileState, Log, Operation, Order, Outcome, Task, Transfer};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -84,9 +84,9 @@ pub fn phases(only: Option<&str>) -> Vec<Phase> {
     PHASES.into_iter().filter(|phase| is_named(*phase) || (*phase == Phase::Create && needs_files)).collect()
 }
 
-/// Has the lanes take their turns in each phase.
-pub fn take_turns(
-    session: &Session,
+/// Has the lanes alternate in each phase.
+pub fn alternate(
+    harness: &Harness,
     (phases, sizes, processes): (&[Phase], Sizes, u32),
     lanes: &mut [Lane],
     figures: &mut Figures,
@@ -95,7 +95,7 @@ pub fn take_turns(
         for lane in &mut *lanes {
             let Some(task) = phase.task(sizes, processes, lane.files) else { continue };
             let what = || format!("{} by {processes} processes over {}", phase.name(), lane.name);
-            let outcomes = lane.crew.run(session, &task).with_context(what)?;
+            let outcomes = lane.crew.run(harness, &task).with_context(what)?;
             let longest_ns = outcomes.iter().map(|outcome| outcome.longest_ns).max().unwrap_or(0);
             if longest_ns > STALL_NS {
                 let stall = format!("a call took {} ms: {}", longest_ns / 1_000_000, what());
@@ -206,7 +206,7 @@ impl Figures {
     }
 }
 
-/// Of the rows that are held against a baseline, for each way and repeat the geometric mean of how many times as fast as the baseline they
+/// Of the rows that are compared with a baseline, for each way and repeat the geometric mean of how many times as fast as the baseline they
 /// are: times count inversely. Single rows of a fraction of a second vary by tens of percent on virtual machines; their mean varies
 /// by a few.
 pub fn mean_speeds(rows: &[Row]) -> Vec<Row> {

@@ -1,15 +1,15 @@
 //! `isonomia-bench placement`: a job that writes a file with each of its processes, on eight slow targets of four servers, beside a
 //! job that keeps two of them busy; the targets of the files are chosen in each of the ways that there are.
 //!
-//! All ways take turns on the same servers, each with a directory of its own that says how. What counts is the time until the
+//! All ways alternate on the same servers, each with a directory of its own that says how. What counts is the time until the
 //! slowest process is done, as with a checkpoint (TAPP-IO §IV.B).
 
 use crate::arguments::PlacementOptions;
 use crate::clock::now_ns;
 use crate::crew::{Crew, start_ns};
+use crate::harness::Harness;
 use crate::report::{Must, Report, Row};
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::statistics::{deviation, half_interval};
 use crate::task::{Direction, FileState, Log, Operation, Order, Task, Transfer};
 use crate::way::{Identity, Way};
@@ -39,7 +39,7 @@ const SETTLING_NS: u64 = 1_500_000_000;
 /// Nobody takes longer: all files on one busy target would take 40 s.
 const SPAN_NS_MAX: u64 = 120_000_000_000;
 const POLL: Duration = Duration::from_millis(20);
-/// What is compared; the last one is what the others are held against.
+/// What is compared; the last one is what the others are compared with.
 const WAYS: [Placement; 4] = [Placement::Hash, Placement::Random, Placement::RoundRobin, Placement::Balanced];
 
 #[derive(Debug, Serialize)]
@@ -70,7 +70,7 @@ struct Outcome {
 /// Measures, and writes the report even of a run that failed halfway.
 pub fn run(options: &PlacementOptions) -> Result<()> {
     let common = &options.common;
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let configuration = Configuration {
         repeats: common.repeat,
         servers: SERVERS,
@@ -95,17 +95,17 @@ pub fn run(options: &PlacementOptions) -> Result<()> {
         workers: common.workers,
         ..ServerOptions::default()
     };
-    let mut servers = ServerProcess::start(&session, "placement", &options, &report.dir().join("server.log"))?;
+    let mut servers = ServerProcess::start(&harness, "placement", &options, &report.dir().join("server.log"))?;
     servers.set_policy("job-fair")?;
     let file_bytes = report.configuration.file_bytes;
     let done = (0..common.repeat).try_for_each(|repeat| {
         // Who is first changes.
-        (0..WAYS.len()).try_for_each(|turn| {
-            let place = (turn + repeat as usize) % WAYS.len();
-            let way = WAYS[place];
+        (0..WAYS.len()).try_for_each(|step| {
+            let index = (step + repeat as usize) % WAYS.len();
+            let way = WAYS[index];
             eprintln!("isonomia-bench: repeat {} of {}, {way}", repeat + 1, common.repeat);
             let name = format!("{way}-{repeat}");
-            measured[place].push(measure(&session, &mut servers, (way, &name), file_bytes).with_context(|| name)?);
+            measured[index].push(measure(&harness, &mut servers, (way, &name), file_bytes).with_context(|| name)?);
             anyhow::Ok(())
         })
     });
@@ -125,36 +125,36 @@ fn task(file_bytes: u64, file: FileState) -> Task {
     Task { operation: Operation::Transfer(transfer), duration_ns: SPAN_NS_MAX, delay_ns: 0 }
 }
 
-fn crew(session: &Session, servers: &ServerProcess, job: &str, processes: u32) -> Result<Crew> {
-    let of = |number| Way::Preload.worker(&session.programs, servers.endpoints(), &identity(job), number);
+fn crew(harness: &Harness, servers: &ServerProcess, job: &str, processes: u32) -> Result<Crew> {
+    let of = |number| Way::Preload.worker(&harness.programs, servers.endpoints(), &identity(job), number);
     Crew::start(job, (0..processes).map(of))
 }
 
 /// One checkpoint beside the other job, which begins before and is ended after it.
 fn measure(
-    session: &Session,
+    harness: &Harness,
     servers: &mut ServerProcess,
     (way, name): (Placement, &str),
     file_bytes: u64,
 ) -> Result<Outcome> {
     let busy = Striping { targets: BUSY.map(TargetId).to_vec(), ..Striping::over(BUSY.len()) };
     servers.work_in(&format!("busy-{name}"), Some(1), Some(&busy))?;
-    let mut beside = crew(session, servers, "beside", BUSY_PROCESSES)?;
-    beside.prepare(session, &task(FILE_BYTES, FileState::Absent))?;
+    let mut beside = crew(harness, servers, "beside", BUSY_PROCESSES)?;
+    beside.prepare(harness, &task(FILE_BYTES, FileState::Absent))?;
     beside.go(start_ns())?;
     let known_ns = now_ns() + SETTLING_NS;
     while now_ns() < known_ns {
-        session.check()?;
+        harness.check()?;
         std::thread::sleep(POLL);
     }
     let placed = Striping { place: Some(way), ..Striping::over(1) };
     servers.work_in(name, Some(1), Some(&placed))?;
-    let mut job = crew(session, servers, name, PROCESSES)?;
+    let mut job = crew(harness, servers, name, PROCESSES)?;
     let task = task(file_bytes, FileState::Fresh);
-    job.prepare(session, &task)?;
+    job.prepare(harness, &task)?;
     let counts = servers.files_by_target(name)?;
     job.go(start_ns())?;
-    let outcomes = job.collect(session, &task)?;
+    let outcomes = job.collect(harness, &task)?;
     let bytes: u64 = outcomes.iter().map(|outcome| outcome.bytes).sum();
     ensure!(bytes == u64::from(PROCESSES) * file_bytes, "{bytes} bytes were written");
     let begin_ns = outcomes.iter().map(|outcome| outcome.begin_ns).min().unwrap_or(0);

@@ -7,9 +7,9 @@
 use crate::arguments::ProgramsOptions;
 use crate::clock::now_ns;
 use crate::crew::{Crew, start_ns};
+use crate::harness::{Harness, start};
 use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
-use crate::session::{Session, start};
 use crate::task::{Direction, FileState, Log, Operation, Order, Task, Transfer};
 use crate::way::{Identity, PREFIX, Way, preloaded};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -131,7 +131,7 @@ pub fn run(options: &ProgramsOptions) -> Result<()> {
         let names = PROGRAMS.each_ref().map(|program| program.name).join("; ");
         bail!("no program is called like that; there are: {names}");
     }
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let configuration = Configuration {
         repeats: common.repeat,
         nodes: NODES,
@@ -144,7 +144,7 @@ pub fn run(options: &ProgramsOptions) -> Result<()> {
     };
     let mut report = Report::new("programs", common, configuration)?;
     let (mut rows, mut remarks) = (Vec::new(), Vec::new());
-    let done = measure(&session, &wanted, &report, &mut rows, &mut remarks);
+    let done = measure(&harness, &wanted, &report, &mut rows, &mut remarks);
     report.error = done.as_ref().err().map(|error| format!("{error:#}"));
     report.rows = rows;
     report.remarks = remarks;
@@ -156,17 +156,17 @@ pub fn run(options: &ProgramsOptions) -> Result<()> {
 }
 
 fn measure(
-    session: &Session,
+    harness: &Harness,
     wanted: &[&Program],
     report: &Report<Configuration>,
     rows: &mut Vec<Row>,
     remarks: &mut Vec<String>,
 ) -> Result<()> {
-    let inputs = session.scratch().join("inputs");
+    let inputs = harness.scratch().join("inputs");
     std::fs::create_dir(&inputs)?;
     INPUTS.iter().try_for_each(|(name, text)| std::fs::write(inputs.join(name), text))?;
     let output = report.dir().join("programs.log");
-    let bench = Bench { session, inputs: &inputs, output: &output };
+    let bench = Bench { harness, inputs: &inputs, output: &output };
     let mut present = Vec::new();
     for program in wanted {
         if bench.is_here(program)? {
@@ -177,19 +177,19 @@ fn measure(
     }
     let Configuration { repeats, server_workers: workers, .. } = report.configuration;
     let options = ServerOptions { cap: Some(CAP), workers, cluster: Some(1), ..ServerOptions::default() };
-    let mut server = ServerProcess::start(session, "programs", &options, &report.dir().join("server.log"))?;
+    let mut server = ServerProcess::start(harness, "programs", &options, &report.dir().join("server.log"))?;
     server.work_in(DIRECTORY, Some(1), None)?;
     for repeat in 0..repeats {
         for program in &present {
             let mut times = [0.0; SETTINGS.len()];
-            for turn in 0..SETTINGS.len() {
+            for step in 0..SETTINGS.len() {
                 // Who is first differs from time to time.
-                let at = (turn + repeat as usize) % SETTINGS.len();
+                let at = (step + repeat as usize) % SETTINGS.len();
                 let (name, policy) = SETTINGS[at];
                 eprintln!("isonomia-bench: repeat {} of {repeats}, {}, {name}", repeat + 1, program.name);
                 server.set_policy(policy)?;
                 let one = || bench.time(&server, program, name != ALONE);
-                times[at] = session.undisturbed(one).with_context(|| format!("{}, {name}", program.name))?;
+                times[at] = harness.undisturbed(one).with_context(|| format!("{}, {name}", program.name))?;
             }
             for ((name, _), time) in SETTINGS.iter().zip(times) {
                 let row = Row::new(program.name, name, "s", vec![time]);
@@ -212,7 +212,7 @@ fn identity(job: &str, nodes: u32) -> Identity {
 }
 
 struct Bench<'a> {
-    session: &'a Session,
+    harness: &'a Harness,
     inputs: &'a Path,
     /// What programs say.
     output: &'a Path,
@@ -223,15 +223,15 @@ impl Bench<'_> {
     fn time(&self, server: &ServerProcess, program: &Program, is_beside: bool) -> Result<f64> {
         let served = |script: &str| {
             let identity = identity("program", NODES);
-            let mut command = preloaded(&self.session.programs, server.endpoints(), &identity, "bash");
+            let mut command = preloaded(&self.harness.programs, server.endpoints(), &identity, "bash");
             command.args(["-c", script]);
             self.succeed(command)
         };
-        let place = format!("{PREFIX}/{DIRECTORY}/work");
-        served(&format!("rm -rf {place} && mkdir {place} && cd {place}\n{}", program.prepare))?;
+        let dir = format!("{PREFIX}/{DIRECTORY}/work");
+        served(&format!("rm -rf {dir} && mkdir {dir} && cd {dir}\n{}", program.prepare))?;
         let _background = if is_beside { Some(self.background(server)?) } else { None };
         let begin_ns = now_ns();
-        served(&format!("cd {place} && {}", program.run))?;
+        served(&format!("cd {dir} && {}", program.run))?;
         Ok((now_ns() - begin_ns) as f64 / 1e9)
     }
 
@@ -258,7 +258,7 @@ impl Bench<'_> {
             if let Some(status) = child.try_wait()? {
                 break Ok(status);
             }
-            if let Err(error) = self.session.check() {
+            if let Err(error) = self.harness.check() {
                 break Err(error);
             }
             if now_ns() > deadline_ns {
@@ -277,7 +277,7 @@ impl Bench<'_> {
     /// Processes that write until they are dropped.
     fn background(&self, server: &ServerProcess) -> Result<Crew> {
         let identity = identity("background", 1);
-        let worker = |number| Way::Preload.worker(&self.session.programs, server.endpoints(), &identity, number);
+        let worker = |number| Way::Preload.worker(&self.harness.programs, server.endpoints(), &identity, number);
         let mut crew = Crew::start("the background", (0..BACKGROUND_PROCESSES).map(worker))?;
         let transfer = Transfer {
             direction: Direction::Write,
@@ -288,9 +288,9 @@ impl Bench<'_> {
             log: Log::Totals,
         };
         let task = Task { operation: Operation::Transfer(transfer), duration_ns: 2 * PROGRAM_NS_MAX, delay_ns: 0 };
-        crew.prepare(self.session, &task)?;
+        crew.prepare(self.harness, &task)?;
         crew.go(start_ns())?;
-        self.session.nap(BACKGROUND_LEAD)?;
+        self.harness.nap(BACKGROUND_LEAD)?;
         Ok(crew)
     }
 }

@@ -159,7 +159,7 @@ impl<C: Serialize> Report<C> {
         Ok(Self::begun(bench, started, dir, configuration))
     }
 
-    /// One that goes on in the directory of an earlier one, and takes its place.
+    /// One that goes on in the directory of an earlier one, and replaces it.
     pub fn resumed(bench: &'static str, dir: &Path, configuration: C) -> Result<Self> {
         let dir = dir.canonicalize().with_context(|| format!("cannot go on in {}", dir.display()))?;
         Ok(Self::begun(bench, jiff::Timestamp::now(), dir, configuration))
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_held_against_what_is_asked_for() {
+    fn the_median_is_compared_with_what_is_asked_for() {
         let row = |values: &[f64], must| Row { must: Some(must), ..Row::new("r", "w", "u", values.to_vec()) };
         assert_eq!(row(&[48.5, 60.0, 49.0], Must::near(50.0, 2.0)).is_met(), Some(true));
         assert_eq!(row(&[47.9], Must::near(50.0, 2.0)).is_met(), Some(false));

@@ -1,7 +1,7 @@
 //! The servers under test: `isonomia serve`, one alone or several as a cluster, ended when dropped.
 
 use crate::clock::now_ns;
-use crate::session::{Session, start};
+use crate::harness::{Harness, start};
 use crate::way::Endpoints;
 use anyhow::{Context, Result, bail, ensure};
 use isonomia_client::{Address, Claims, Client, ClientConfig, FileKind, Ino, OpenHow, XattrHow, access};
@@ -43,7 +43,7 @@ pub struct ServerOptions {
     pub workers: Option<u32>,
     /// Whether its files are mounted too.
     pub mount: bool,
-    /// Where its files are; in the session's directory if absent. It is made, and removed at the end.
+    /// Where its files are; in the harness's directory if absent. It is made, and removed at the end.
     pub files: Option<PathBuf>,
     /// Directories of its targets, made and removed in the same way; one target beside its metadata if empty.
     pub targets: Vec<PathBuf>,
@@ -104,10 +104,10 @@ struct Announcement {
 }
 
 impl ServerProcess {
-    /// Starts servers with their files in the directory `name` of the session's; logs go to `log`, that of the second server
+    /// Starts servers with their files in the directory `name` of the harness's; logs go to `log`, that of the second server
     /// of a cluster to the same with `.2` behind it, and so on.
-    pub fn start(session: &Session, name: &str, options: &ServerOptions, log: &Path) -> Result<Self> {
-        let dir = session.scratch().join(name);
+    pub fn start(harness: &Harness, name: &str, options: &ServerOptions, log: &Path) -> Result<Self> {
+        let dir = harness.scratch().join(name);
         std::fs::create_dir(&dir)?;
         let key_file = dir.join("key");
         let mut key = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key_file)?;
@@ -127,14 +127,14 @@ impl ServerProcess {
         let log_of =
             |number: u16| if number == 1 { log.to_owned() } else { log.with_extension(format!("log.{number}")) };
         for (number, socket) in (1..=count).zip(&sockets) {
-            let mut command = server.command(session, options, (number, socket))?;
+            let mut command = server.command(harness, options, (number, socket))?;
             let log = log_of(number);
             let log_file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
             server.children.push(start(&mut command, Signal::TERM)?);
         }
         for (number, socket) in (1..=count).zip(&sockets) {
-            let line = first_line(&mut server.children[usize::from(number) - 1], session)
+            let line = first_line(&mut server.children[usize::from(number) - 1], harness)
                 .with_context(|| format!("a server did not start; its log is {}", log_of(number).display()))?;
             let announcement: Announcement = serde_json::from_str(&line)?;
             let tcp = announcement.listen.into_iter().find(|address| matches!(address, Address::Tcp(_)));
@@ -142,7 +142,7 @@ impl ServerProcess {
             server.controls.push(ControlConnection::connect(socket, None, CONTROL_TIMEOUT)?);
         }
         if options.mount {
-            server.mount(session)?;
+            server.mount(harness)?;
         }
         Ok(server)
     }
@@ -150,11 +150,11 @@ impl ServerProcess {
     /// What starts the server of this number.
     fn command(
         &self,
-        session: &Session,
+        harness: &Harness,
         options: &ServerOptions,
         (number, socket): (u16, &Address),
     ) -> Result<std::process::Command> {
-        let mut command = std::process::Command::new(&session.programs.isonomia);
+        let mut command = std::process::Command::new(&harness.programs.isonomia);
         command.args(["serve", "--trust-clients"]).arg("--key-file").arg(&self.endpoints.key_file);
         if options.cluster.is_some() {
             command.arg("--cluster").arg(self.dir.join("cluster.toml")).args(["--name", &server_name(number)]);
@@ -233,14 +233,14 @@ impl ServerProcess {
         })
     }
 
-    fn mount(&mut self, session: &Session) -> Result<()> {
+    fn mount(&mut self, harness: &Harness) -> Result<()> {
         let dir = self.dir.join("mount");
         std::fs::create_dir(&dir)?;
-        let mut command = std::process::Command::new(&session.programs.isonomia);
+        let mut command = std::process::Command::new(&harness.programs.isonomia);
         command.args(["mount", "--foreground", "--server", &self.endpoints.unix.to_string()]).arg(&dir);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mount = self.mount.insert(start(&mut command, Signal::TERM)?);
-        first_line(mount, session).context("the server's files cannot be mounted")?;
+        first_line(mount, harness).context("the server's files cannot be mounted")?;
         self.endpoints.mount = Some(dir);
         Ok(())
     }
@@ -338,7 +338,7 @@ fn targets(dirs: &[PathBuf]) -> String {
 }
 
 /// The line by which a program says that it is ready.
-pub fn first_line(child: &mut Child, session: &Session) -> Result<String> {
+pub fn first_line(child: &mut Child, harness: &Harness) -> Result<String> {
     let stdout = child.stdout.take().context("it has no standard output")?;
     let (sender, receiver) = mpsc::channel();
     // Ends with the program at the latest, for then the pipe is closed.
@@ -350,7 +350,7 @@ pub fn first_line(child: &mut Child, session: &Session) -> Result<String> {
     });
     let deadline_ns = now_ns() + START_NS_MAX;
     while now_ns() < deadline_ns {
-        session.check()?;
+        harness.check()?;
         match receiver.recv_timeout(POLL) {
             Ok(line) => return Ok(line?).and_then(|line| if line.is_empty() { bail!("it ended") } else { Ok(line) }),
             Err(mpsc::RecvTimeoutError::Timeout) => {}

@@ -1,16 +1,16 @@
 //! `isonomia-bench speed`: what a number of processes get, and what they get of tmpfs at the same time of day.
 //!
-//! One crew of workers for each way and number of processes; for every row tmpfs and the ways take their turns, so
+//! One crew of workers for each way and number of processes; for every row tmpfs and the ways alternate, so
 //! that what else goes on in the machine meets all of them. Throughput is that of all processes from the first
 //! call to the last.
 
 use crate::arguments::SpeedOptions;
 use crate::crew::Crew;
+use crate::harness::Harness;
 use crate::host::memory_bytes;
-use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, READ_BYTES, Sizes, phases, take_turns, transfer};
+use crate::phases::{Figures, Key, Lane, MIB, PHASES, Phase, READ_BYTES, Sizes, alternate, phases, transfer};
 use crate::report::{Must, Report, Row};
 use crate::server::{ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::task::{Direction, FileState, Order, Task};
 use crate::way::{Identity, Way, plain_worker};
 use anyhow::Result;
@@ -58,11 +58,11 @@ pub fn run(options: &SpeedOptions) -> Result<()> {
     if phases(options.only.as_deref()).is_empty() {
         anyhow::bail!("no row is called like that; there are: {}", PHASES.map(Phase::name).join("; "));
     }
-    let session = Session::new(common.isonomia.as_deref())?;
+    let harness = Harness::new(common.isonomia.as_deref())?;
     let mut report = Report::new("speed", common, configuration)?;
     let mut figures = Figures::default();
     let log = report.dir().join("server.log");
-    let done = measure(&session, &report.configuration, &log, &mut figures);
+    let done = measure(&harness, &report.configuration, &log, &mut figures);
     report.error = done.as_ref().err().map(|error| format!("{error:#}"));
     report.rows = rows(&figures);
     report.remarks = figures.remarks;
@@ -71,12 +71,12 @@ pub fn run(options: &SpeedOptions) -> Result<()> {
 }
 
 fn measure(
-    session: &Session,
+    harness: &Harness,
     configuration: &Configuration,
     log: &std::path::Path,
     figures: &mut Figures,
 ) -> Result<()> {
-    let tmpfs = session.scratch().join(TMPFS);
+    let tmpfs = harness.scratch().join(TMPFS);
     std::fs::create_dir(&tmpfs)?;
     let server_options = ServerOptions {
         cap: None,
@@ -84,41 +84,41 @@ fn measure(
         mount: configuration.ways.contains(&Way::Mount),
         ..ServerOptions::default()
     };
-    let server = ServerProcess::start(session, "server", &server_options, log)?;
+    let server = ServerProcess::start(harness, "server", &server_options, log)?;
     let identity = Identity { job: "speed".to_owned(), user: "bench".to_owned(), group: "bench".to_owned(), nodes: 1 };
     let mut number = 0;
     let phases = phases(configuration.only.as_deref());
-    touch_memory(session, configuration.written_bytes_max, &tmpfs)?;
+    touch_memory(harness, configuration.written_bytes_max, &tmpfs)?;
     for repeat in 0..configuration.repeats {
         for &processes in &configuration.clients {
             eprintln!("isonomia-bench: repeat {} of {}, {processes} processes", repeat + 1, configuration.repeats);
             // No two crews use the same names.
             let numbers = number..number + processes;
             number += processes;
-            let plain = numbers.clone().map(|number| plain_worker(&session.programs, &tmpfs, number));
+            let plain = numbers.clone().map(|number| plain_worker(&harness.programs, &tmpfs, number));
             let mut lanes = vec![Lane::new(TMPFS, Crew::start(TMPFS, plain)?)];
             for way in &configuration.ways {
                 let commands: Vec<_> = (number..number + processes)
-                    .map(|number| way.worker(&session.programs, server.endpoints(), &identity, number))
+                    .map(|number| way.worker(&harness.programs, server.endpoints(), &identity, number))
                     .collect();
                 number += processes;
                 let name = way.to_string();
                 lanes.push(Lane::new(&name, Crew::start(&name, commands)?));
             }
-            take_turns(session, (&phases, configuration.sizes(), processes), &mut lanes, figures)?;
+            alternate(harness, (&phases, configuration.sizes(), processes), &mut lanes, figures)?;
         }
     }
     Ok(())
 }
 
 /// The first use of memory by a virtual machine is slow, and not what is to be measured.
-pub fn touch_memory(session: &Session, bytes: u64, tmpfs: &std::path::Path) -> Result<()> {
+pub fn touch_memory(harness: &Harness, bytes: u64, tmpfs: &std::path::Path) -> Result<()> {
     eprintln!("isonomia-bench: touching {} MiB of memory", bytes / MIB);
-    let mut crew = Crew::start(TMPFS, [plain_worker(&session.programs, tmpfs, u32::MAX)])?;
+    let mut crew = Crew::start(TMPFS, [plain_worker(&harness.programs, tmpfs, u32::MAX)])?;
     let file_bytes = bytes / MIB * MIB;
     let transfer = transfer(Direction::Write, Order::Sequential, MIB, file_bytes, FileState::Fresh);
     let task = Task { operation: transfer, duration_ns: 30_000_000_000, delay_ns: 0 };
-    crew.run(session, &task).map(drop)
+    crew.run(harness, &task).map(drop)
 }
 
 /// What is asked of a server on the same host.

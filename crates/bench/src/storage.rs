@@ -25,10 +25,10 @@ mod tail;
 mod throughput;
 
 use crate::arguments::{CommonOptions, StorageOptions};
+use crate::harness::Harness;
 use crate::host::ProcessorTimes;
 use crate::report::{Must, Report, Row};
 use crate::server::{ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::way::Identity;
 use anyhow::{Context, Result, ensure};
 use fio::{Done, Fio, Load};
@@ -216,7 +216,7 @@ impl Figures {
 
 /// What contests on one device stand on.
 struct Bench<'a> {
-    session: &'a Session,
+    session: &'a Harness,
     configuration: &'a Configuration,
     device: Device,
     // The server ends before the place does.
@@ -234,7 +234,7 @@ type Experiment = fn(&mut Bench, u32) -> Result<()>;
 pub fn run(options: &StorageOptions) -> Result<()> {
     let common = &options.common;
     fio::check()?;
-    let session = Session::new(common.isonomia.as_deref())?;
+    let session = Harness::new(common.isonomia.as_deref())?;
     let (files, file_bytes) = if common.quick { (16, 4 * MIB) } else { (128, 16 * MIB) };
     let configuration = Configuration {
         repeats: common.repeat,
@@ -273,7 +273,7 @@ pub fn run(options: &StorageOptions) -> Result<()> {
 }
 
 fn measure(
-    session: &Session,
+    session: &Harness,
     configuration: &Configuration,
     common: &CommonOptions,
     below: &Path,
@@ -330,7 +330,7 @@ fn identity(job: &str) -> Identity {
 
 impl<'a> Bench<'a> {
     fn new(
-        session: &'a Session,
+        session: &'a Harness,
         configuration: &'a Configuration,
         device: Device,
         common: &CommonOptions,

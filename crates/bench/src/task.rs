@@ -25,7 +25,7 @@ pub enum Operation {
         /// The limit.
         files_max: u64,
     },
-    /// Looks at the first `files` of them by path, in turn; those beyond are removed beforehand.
+    /// Looks at the first `files` of them by path, one after the other; those beyond are removed beforehand.
     Stat {
         /// How many.
         files: u64,
@@ -35,15 +35,15 @@ pub enum Operation {
         /// How many.
         files: u64,
     },
-    /// Computes and writes, in turns.
+    /// Computes and writes alternately.
     Phases(Phases),
     /// The same, and says where its phases begin and end.
-    Turns(Turns),
+    Iterations(Iterations),
 }
 
 /// Phases of computing, then writing in one call, of which the server is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Turns {
+pub struct Iterations {
     /// In the root; made by the worker.
     pub file: String,
     /// Before each phase.
@@ -61,7 +61,7 @@ pub struct Phases {
     pub files: Vec<String>,
     /// Threads for each file.
     pub streams: u64,
-    /// Each thread goes round all files, a block of each in turn; if not, it keeps to one.
+    /// Each thread goes round all files, a block of each at a time; if not, it keeps to one.
     pub goes_round: bool,
     /// Before each phase.
     pub compute_ns: u64,

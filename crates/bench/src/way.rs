@@ -1,6 +1,6 @@
 //! The ways from a client process to its files, and the command line of each.
 
-use crate::session::Programs;
+use crate::harness::Programs;
 use clap::ValueEnum;
 use isonomia_client::Address;
 use serde::Serialize;

@@ -6,7 +6,9 @@ use crate::clock::{now_ns, wait_until};
 use crate::offsets::Offsets;
 use crate::slices::Slices;
 use crate::statistics::percentile;
-use crate::task::{Answer, Direction, FileState, Go, Latency, Log, Operation, Outcome, Phases, Task, Transfer, Turns};
+use crate::task::{
+    Answer, Direction, FileState, Go, Iterations, Latency, Log, Operation, Outcome, Phases, Task, Transfer,
+};
 use anyhow::{Context, Result, ensure};
 use isonomia_client::{Claims, Client, ClientConfig, Protection};
 use isonomia_units::Nanos;
@@ -101,7 +103,7 @@ impl Worker {
                 self.count(task, *files, true, go, Access::stat)
             }
             Operation::Phases(phases) => self.phases(task, phases, go),
-            Operation::Turns(turns) => self.turns(task, turns, go),
+            Operation::Iterations(iterations) => self.iterations(task, iterations, go),
             Operation::Unlink { files } => {
                 ensure!(*files <= self.files, "{files} files are to be removed of {}", self.files);
                 self.count(task, *files, false, go, Access::unlink)
@@ -183,7 +185,7 @@ impl Worker {
         let stream = |thread: u64| -> Result<Vec<(u64, u64)>> {
             let block = vec![0x5a; phases.block_bytes as usize];
             // Which file its n-th block is of, and where; no two threads have the same.
-            let place = |n: u64| {
+            let position = |n: u64| {
                 let (file, at) = if phases.goes_round { (thread + n, n) } else { (thread / phases.streams, n) };
                 let lane = if phases.goes_round { thread } else { thread % phases.streams };
                 let lanes = if phases.goes_round { threads } else { phases.streams };
@@ -191,7 +193,7 @@ impl Worker {
             };
             // So that the connections of this thread are there before anything is measured.
             for n in 0..if phases.goes_round { count } else { 1 } {
-                let (file, offset) = place(n);
+                let (file, offset) = position(n);
                 self.access.write_at(file, offset, &block)?;
             }
             barrier.wait();
@@ -204,7 +206,7 @@ impl Worker {
                 barrier.wait();
                 let from_ns = now_ns();
                 for at in 0..phases.blocks {
-                    let (file, offset) = place(iteration * phases.blocks + at);
+                    let (file, offset) = position(iteration * phases.blocks + at);
                     self.access.write_at(file, offset, &block)?;
                 }
                 barrier.wait();
@@ -229,28 +231,33 @@ impl Worker {
     }
 
     /// Says where each phase begins and ends, and how much is left.
-    fn turns(&self, task: &Task, turns: &Turns, go: &mut impl FnMut() -> Result<u64>) -> Result<Outcome> {
-        let file = self.access.open(&turns.file, Opening::Empty).with_context(|| turns.file.clone())?;
-        let block = vec![0x5a; turns.bytes as usize];
+    fn iterations(
+        &self,
+        task: &Task,
+        iterations: &Iterations,
+        go: &mut impl FnMut() -> Result<u64>,
+    ) -> Result<Outcome> {
+        let file = self.access.open(&iterations.file, Opening::Empty).with_context(|| iterations.file.clone())?;
+        let block = vec![0x5a; iterations.bytes as usize];
         // So that connections are there, and memory, before anything is measured.
         self.access.write_at(&file, 0, &block)?;
         let begin_ns = go()? + task.delay_ns;
         wait_until(begin_ns);
         let mut io_ns = 0;
-        for (at, compute_ns) in turns.compute_ns.iter().enumerate() {
+        for (at, compute_ns) in iterations.compute_ns.iter().enumerate() {
             std::thread::sleep(Duration::from_nanos(*compute_ns));
-            let later: u64 = turns.compute_ns[at + 1..].iter().sum();
-            let phases_left = (turns.compute_ns.len() - at) as u64;
+            let later: u64 = iterations.compute_ns[at + 1..].iter().sum();
+            let phases_left = (iterations.compute_ns.len() - at) as u64;
             let from_ns = now_ns();
-            self.access.begin_phase(turns.bytes, Nanos(later + turns.io_ns * phases_left))?;
+            self.access.begin_phase(iterations.bytes, Nanos(later + iterations.io_ns * phases_left))?;
             self.access.write_at(&file, 0, &block)?;
             self.access.end_phase()?;
             io_ns += now_ns() - from_ns;
         }
         let end_ns = now_ns();
         self.access.close(file)?;
-        let operations = turns.compute_ns.len() as u64;
-        Ok(Outcome { operations, bytes: operations * turns.bytes, begin_ns, end_ns, io_ns, ..Outcome::default() })
+        let operations = iterations.compute_ns.len() as u64;
+        Ok(Outcome { operations, bytes: operations * iterations.bytes, begin_ns, end_ns, io_ns, ..Outcome::default() })
     }
 
     /// The timed part.

@@ -25,4 +25,4 @@ mod step;
 pub use knob::{BadDevice, Device, Direction, Knob, Layout};
 pub use limits::{GROUPS_MAX, Group, Limit, Limits, LimitsError, Removed, remove};
 pub use record::BadRecord;
-pub use step::{Held, Step, step};
+pub use step::{Own, Step, step};

@@ -1,8 +1,8 @@
 //! Limits that are set, changed, and removed.
 
 use crate::knob::{Device, Direction, Knob, Layout};
-use crate::record::{self, BadRecord, Place};
-use crate::step::{Held, Step, step};
+use crate::record::{self, BadRecord, Setting};
+use crate::step::{Own, Step, step};
 use isonomia_units::Rate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Write};
@@ -73,7 +73,7 @@ pub struct Removed {
 pub struct Limits {
     record: PathBuf,
     device: Device,
-    held: BTreeMap<Place, Held>,
+    own: BTreeMap<Setting, Own>,
 }
 
 impl Limits {
@@ -83,8 +83,8 @@ impl Limits {
     /// The record cannot be read or written, or a limit in it cannot be removed.
     pub fn open(record: &Path, device: Device) -> Result<Self, LimitsError> {
         remove(record)?;
-        let limits = Self { record: record.to_owned(), device, held: BTreeMap::new() };
-        limits.keep_record(&limits.held)?;
+        let limits = Self { record: record.to_owned(), device, own: BTreeMap::new() };
+        limits.keep_record(&limits.own)?;
         Ok(limits)
     }
 
@@ -94,25 +94,25 @@ impl Limits {
     /// The record cannot be written: nothing has changed. Or the kernel refuses for one group, the first of which is told: a group
     /// that is gone is none of them.
     pub fn set(&mut self, wanted: &BTreeMap<Group, Limit>) -> Result<(), LimitsError> {
-        let mut values: BTreeMap<Place, u64> = BTreeMap::new();
+        let mut values: BTreeMap<Setting, u64> = BTreeMap::new();
         for (group, limit) in wanted.iter().take(GROUPS_MAX) {
             for (direction, rate) in [(Direction::Read, limit.read), (Direction::Write, limit.write)] {
                 let knob = Knob { layout: group.layout, direction };
-                let place = Place { group: group.dir.clone(), knob, device: self.device };
-                values.extend(rate.map(|rate| (place, rate.bytes_per_s())));
+                let setting = Setting { group: group.dir.clone(), knob, device: self.device };
+                values.extend(rate.map(|rate| (setting, rate.bytes_per_s())));
             }
         }
-        let places: BTreeSet<Place> = self.held.keys().chain(values.keys()).cloned().collect();
+        let settings: BTreeSet<Setting> = self.own.keys().chain(values.keys()).cloned().collect();
         let (mut steps, mut refused, mut is_any_gone) = (Vec::new(), None, false);
-        for place in places {
-            match found(&place) {
+        for setting in settings {
+            match found(&setting) {
                 Ok(found) => {
-                    let step = step(self.held.get(&place), found, values.get(&place).copied());
-                    steps.push((place, step));
+                    let step = step(self.own.get(&setting), found, values.get(&setting).copied());
+                    steps.push((setting, step));
                 }
                 // A group that is gone has no limits.
-                Err(error) if error.kind() == ErrorKind::NotFound => is_any_gone |= self.held.remove(&place).is_some(),
-                Err(error) => _ = refused.get_or_insert(LimitsError::Group { path: place.file(), error }),
+                Err(error) if error.kind() == ErrorKind::NotFound => is_any_gone |= self.own.remove(&setting).is_some(),
+                Err(error) => _ = refused.get_or_insert(LimitsError::Group { path: setting.file(), error }),
             }
         }
         steps.retain(|(_, step)| *step != Step::Leave);
@@ -120,53 +120,53 @@ impl Limits {
             return refused.map_or(Ok(()), Err);
         }
         // While a limit is changed, the old value and the new one are ours.
-        let mut meanwhile = self.held.clone();
-        for (place, step) in &steps {
+        let mut meanwhile = self.own.clone();
+        for (setting, step) in &steps {
             if let Step::Set(value) = step {
-                meanwhile.entry(place.clone()).or_default().values.push(*value);
+                meanwhile.entry(setting.clone()).or_default().values.push(*value);
             }
         }
         self.keep_record(&meanwhile)?;
-        for (place, step) in steps {
+        for (setting, step) in steps {
             let value = match step {
                 Step::Set(value) => Some(value),
                 _ => None,
             };
             if step != Step::LetGo
-                && let Err(error) = put(&place, value)
+                && let Err(error) = put(&setting, value)
             {
                 if error.kind() != ErrorKind::NotFound {
                     // What is there is found out the next time.
-                    self.held.extend(meanwhile.remove_entry(&place));
-                    refused.get_or_insert(LimitsError::Group { path: place.file(), error });
+                    self.own.extend(meanwhile.remove_entry(&setting));
+                    refused.get_or_insert(LimitsError::Group { path: setting.file(), error });
                     continue;
                 }
-                self.held.remove(&place);
+                self.own.remove(&setting);
                 continue;
             }
             match value {
-                Some(value) => _ = self.held.insert(place, Held { values: vec![value] }),
-                None => _ = self.held.remove(&place),
+                Some(value) => _ = self.own.insert(setting, Own { values: vec![value] }),
+                None => _ = self.own.remove(&setting),
             }
         }
-        self.keep_record(&self.held)?;
+        self.keep_record(&self.own)?;
         refused.map_or(Ok(()), Err)
     }
 
     /// How many limits there are.
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.own.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.own.is_empty()
     }
 
-    /// The record is whole at any moment: it is written beside the old one, and takes its place. It need not be on stable storage:
+    /// The record is whole at any moment: it is written beside the old one, and replaces that. It need not be on stable storage:
     /// when the host stops, the limits are gone.
-    fn keep_record(&self, held: &BTreeMap<Place, Held>) -> Result<(), LimitsError> {
-        keep_record(&self.record, held)
+    fn keep_record(&self, own: &BTreeMap<Setting, Own>) -> Result<(), LimitsError> {
+        keep_record(&self.record, own)
     }
 }
 
@@ -189,11 +189,11 @@ pub fn remove(record: &Path) -> Result<Removed, LimitsError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Removed::default()),
         Err(error) => return Err(of_record(error)),
     };
-    let held = record::read(&text).map_err(|error| LimitsError::BadRecord { path: record.to_owned(), error })?;
+    let own = record::read(&text).map_err(|error| LimitsError::BadRecord { path: record.to_owned(), error })?;
     let (mut left, mut outcome, mut refused) = (BTreeMap::new(), Removed::default(), None);
-    for (place, held) in held {
-        let done = found(&place).and_then(|found| match step(Some(&held), found, None) {
-            Step::Remove => put(&place, None).map(|()| true),
+    for (setting, own) in own {
+        let done = found(&setting).and_then(|found| match step(Some(&own), found, None) {
+            Step::Remove => put(&setting, None).map(|()| true),
             _ => Ok(false),
         });
         match done {
@@ -201,8 +201,8 @@ pub fn remove(record: &Path) -> Result<Removed, LimitsError> {
             Ok(false) => outcome.let_go += 1,
             Err(error) if error.kind() == ErrorKind::NotFound => outcome.let_go += 1,
             Err(error) => {
-                refused.get_or_insert(LimitsError::Group { path: place.file(), error });
-                left.insert(place, held);
+                refused.get_or_insert(LimitsError::Group { path: setting.file(), error });
+                left.insert(setting, own);
             }
         }
     }
@@ -210,19 +210,19 @@ pub fn remove(record: &Path) -> Result<Removed, LimitsError> {
     refused.map_or(Ok(outcome), Err)
 }
 
-fn keep_record(record: &Path, held: &BTreeMap<Place, Held>) -> Result<(), LimitsError> {
+fn keep_record(record: &Path, own: &BTreeMap<Setting, Own>) -> Result<(), LimitsError> {
     let beside = record.with_extension("new");
-    let written = std::fs::write(&beside, record::write(held)).and_then(|()| std::fs::rename(&beside, record));
+    let written = std::fs::write(&beside, record::write(own)).and_then(|()| std::fs::rename(&beside, record));
     written.map_err(|error| LimitsError::Record { path: record.to_owned(), error })
 }
 
 /// What the kernel has.
-fn found(place: &Place) -> Result<Option<u64>, Error> {
-    Ok(place.knob.value_in(&std::fs::read_to_string(place.file())?, place.device))
+fn found(setting: &Setting) -> Result<Option<u64>, Error> {
+    Ok(setting.knob.value_in(&std::fs::read_to_string(setting.file())?, setting.device))
 }
 
 /// The kernel takes one line for each write.
-fn put(place: &Place, value: Option<u64>) -> Result<(), Error> {
-    let mut file = std::fs::OpenOptions::new().write(true).open(place.file())?;
-    file.write_all(place.knob.line(place.device, value).as_bytes())
+fn put(setting: &Setting, value: Option<u64>) -> Result<(), Error> {
+    let mut file = std::fs::OpenOptions::new().write(true).open(setting.file())?;
+    file.write_all(setting.knob.line(setting.device, value).as_bytes())
 }

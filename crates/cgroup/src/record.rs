@@ -5,7 +5,7 @@
 //! line (a group's name has no line breaks).
 
 use crate::knob::{Device, Direction, Knob, Layout};
-use crate::step::Held;
+use crate::step::Own;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ const HEADER: &str = "isonomia limits 1";
 
 /// Where a limit is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Setting {
     pub(crate) group: PathBuf,
     pub(crate) knob: Knob,
     pub(crate) device: Device,
 }
 
-impl Place {
+impl Setting {
     pub(crate) fn file(&self) -> PathBuf {
         self.group.join(self.knob.file())
     }
@@ -35,9 +35,9 @@ pub struct BadRecord {
 }
 
 /// The text that says this.
-pub(crate) fn write(held: &BTreeMap<Place, Held>) -> String {
+pub(crate) fn write(own: &BTreeMap<Setting, Own>) -> String {
     let mut text = format!("{HEADER}\n");
-    for (Place { group, knob, device }, Held { values }) in held {
+    for (Setting { group, knob, device }, Own { values }) in own {
         let layout = match knob.layout {
             Layout::V1 => "v1",
             Layout::V2 => "v2",
@@ -54,7 +54,7 @@ pub(crate) fn write(held: &BTreeMap<Place, Held>) -> String {
 }
 
 /// What a text says.
-pub(crate) fn read(text: &str) -> Result<BTreeMap<Place, Held>, BadRecord> {
+pub(crate) fn read(text: &str) -> Result<BTreeMap<Setting, Own>, BadRecord> {
     let bad = |(at, line): (usize, &str)| BadRecord { line: at + 1, text: line.to_owned() };
     let mut lines = text.lines().enumerate();
     match lines.next() {
@@ -64,7 +64,7 @@ pub(crate) fn read(text: &str) -> Result<BTreeMap<Place, Held>, BadRecord> {
     lines.map(|line| entry(line.1).ok_or_else(|| bad(line))).collect()
 }
 
-fn entry(line: &str) -> Option<(Place, Held)> {
+fn entry(line: &str) -> Option<(Setting, Own)> {
     let mut parts = line.splitn(5, ' ');
     let layout = match parts.next()? {
         "v1" => Layout::V1,
@@ -79,8 +79,8 @@ fn entry(line: &str) -> Option<(Place, Held)> {
     let device = parts.next()?.parse().ok()?;
     let values = parts.next()?.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
     let group = Path::new(parts.next()?);
-    let place = Place { group: group.to_owned(), knob: Knob { layout, direction }, device };
-    group.is_absolute().then_some((place, Held { values }))
+    let setting = Setting { group: group.to_owned(), knob: Knob { layout, direction }, device };
+    group.is_absolute().then_some((setting, Own { values }))
 }
 
 #[cfg(test)]
@@ -89,21 +89,21 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let place = |group: &str, layout, direction| Place {
+        let setting = |group: &str, layout, direction| Setting {
             group: group.into(),
             knob: Knob { layout, direction },
             device: Device { major: 259, minor: 3 },
         };
-        let held = BTreeMap::from([
-            (place("/sys/fs/cgroup/a job", Layout::V2, Direction::Read), Held { values: vec![1, 20] }),
-            (place("/sys/fs/cgroup/blkio/b", Layout::V1, Direction::Write), Held { values: vec![300] }),
+        let own = BTreeMap::from([
+            (setting("/sys/fs/cgroup/a job", Layout::V2, Direction::Read), Own { values: vec![1, 20] }),
+            (setting("/sys/fs/cgroup/blkio/b", Layout::V1, Direction::Write), Own { values: vec![300] }),
         ]);
-        let text = write(&held);
+        let text = write(&own);
         assert_eq!(
             text,
             "isonomia limits 1\nv2 read 259:3 1,20 /sys/fs/cgroup/a job\nv1 write 259:3 300 /sys/fs/cgroup/blkio/b\n"
         );
-        assert_eq!(read(&text), Ok(held));
+        assert_eq!(read(&text), Ok(own));
         assert_eq!(read("isonomia limits 1\n"), Ok(BTreeMap::new()));
     }
 

@@ -139,20 +139,20 @@ fn the_kernel_takes_limits_and_gives_them_up() {
     let home = tempfile::tempdir().unwrap();
     let record = home.path().join("record");
     let group = Group { dir: real.0.clone(), layout: Layout::V1 };
-    let held = || fs::read_to_string(real.0.join(WRITES.file())).unwrap();
+    let read = || fs::read_to_string(real.0.join(WRITES.file())).unwrap();
     let mut limits = Limits::open(&record, disk).unwrap();
     for rate in [1 << 20, 2 << 20] {
         limits.set(&BTreeMap::from([(group.clone(), writes(rate))])).unwrap();
-        assert_eq!(held(), format!("{disk} {rate}\n"));
+        assert_eq!(read(), format!("{disk} {rate}\n"));
     }
     std::mem::forget(limits);
     let limits = Limits::open(&record, disk).unwrap();
-    assert_eq!(held(), "");
+    assert_eq!(read(), "");
     drop(limits);
     // Somebody else's stays.
     fs::write(real.0.join(WRITES.file()), format!("{disk} 4096")).unwrap();
     let mut limits = Limits::open(&record, disk).unwrap();
     limits.set(&BTreeMap::from([(group, writes(1 << 20))])).unwrap();
     drop(limits);
-    assert_eq!(held(), format!("{disk} 4096\n"));
+    assert_eq!(read(), format!("{disk} 4096\n"));
 }

@@ -6,9 +6,9 @@
 //! server has something, any server can be asked: if the home is away, another one is.
 
 use crate::Error;
-use crate::held::{HeldLocks, Shared};
+use crate::address_book::{self, AddressBook};
 use crate::list::List;
-use crate::places::{self, Places};
+use crate::own_locks::{OwnLocks, Shared};
 use crate::routes::Routes;
 use crate::session::{Conduct, Notice, Session, changes};
 use crate::unsynced::{MARKS_MAX, Mark, Unsynced};
@@ -54,13 +54,13 @@ pub struct ClientConfig {
 /// The file system, as one process sees it. See the crate's documentation.
 pub struct Client {
     config: Arc<ClientConfig>,
-    places: Arc<Places>,
+    book: Arc<AddressBook>,
     /// With the first server that answered.
     home: Session,
     /// With the others that were needed, each by its number.
     others: List<(ServerId, Session)>,
     routes: Routes,
-    pub(crate) held: Arc<HeldLocks>,
+    pub(crate) own_locks: Arc<OwnLocks>,
     /// Of changes of names and attributes.
     pub(crate) changed: Unsynced,
     /// How many I/O phases the process has begun and not ended.
@@ -72,16 +72,16 @@ impl Client {
     pub fn new(config: ClientConfig) -> Self {
         let config = Arc::new(config);
         let conduct = Conduct::default();
-        let places = Arc::new(Places::new(&config.addresses));
-        let held = Arc::new(HeldLocks::default());
-        let home = Session::new(places.clone(), None, config.clone(), (conduct, held.clone()));
+        let book = Arc::new(AddressBook::new(&config.addresses));
+        let own_locks = Arc::new(OwnLocks::default());
+        let home = Session::new(book.clone(), None, config.clone(), (conduct, own_locks.clone()));
         Self {
             config,
-            places,
+            book,
             home,
             others: List::default(),
             routes: Routes::default(),
-            held,
+            own_locks,
             changed: Unsynced::of_servers(MARKS_MAX),
             phases: AtomicU32::new(0),
         }
@@ -129,7 +129,7 @@ impl Client {
     /// Must be called in the child of a `fork` before any other operation: the parent's connections are the
     /// parent's. The child has one thread, so nothing else uses the client meanwhile.
     pub fn after_fork_in_child(&self) {
-        self.held.forget_all();
+        self.own_locks.forget_all();
         self.phases.store(0, Ordering::Relaxed);
         self.sessions().for_each(Session::after_fork_in_child);
     }
@@ -175,8 +175,8 @@ impl Client {
         }
         self.config.addresses.iter().filter(|_| self.config.addresses.len() > 1).find_map(|address| {
             let server = self.home.who_answers(address, ADDRESS_PATIENCE)?;
-            if self.home.server() != Some(server) && self.places.of(server).is_empty() {
-                self.places.learn(server, vec![address.clone()]);
+            if self.home.server() != Some(server) && self.book.of(server).is_empty() {
+                self.book.learn(server, vec![address.clone()]);
             }
             self.session_with(server).ok()
         })
@@ -227,7 +227,7 @@ impl Client {
         names: [&[u8]; 2],
         reply: &mut [u8],
     ) -> Result<(ReplyHeader, Mark), Error> {
-        // `Symlink` has the text of the link first, and the path of its place second.
+        // `Symlink` has the text of the link first, and its own path second.
         let path_at = usize::from(request.op == Op::Symlink as u16);
         // What a referral left of the path.
         let mut rest: Option<Box<[u8]>> = None;
@@ -309,14 +309,14 @@ impl Client {
         if let Some((_, session)) = self.others.iter().find(|(number, _)| *number == server) {
             return Ok(session);
         }
-        if self.places.of(server).is_empty() {
-            self.places.learn(server, self.addresses_of(server)?);
+        if self.book.of(server).is_empty() {
+            self.book.learn(server, self.addresses_of(server)?);
         }
         let mut conduct = self.home.conduct();
         // Of the server that was named, and of no other.
         conduct.protection.server_name = None;
-        let conduct = (conduct, self.held.clone());
-        let session = Session::new(self.places.clone(), Some(server), self.config.clone(), conduct);
+        let conduct = (conduct, self.own_locks.clone());
+        let session = Session::new(self.book.clone(), Some(server), self.config.clone(), conduct);
         let (_, session) =
             self.others.add((server, session), |others| others.iter().find(|(number, _)| *number == server));
         Ok(session)
@@ -326,7 +326,7 @@ impl Client {
         let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
         let mut reply = vec![0; PATH_LEN_MAX];
         let (header, _) = self.transact_anywhere(request, [b"", b""], &mut reply)?;
-        let found = reply.get(..header.payload_len as usize).and_then(places::parse);
+        let found = reply.get(..header.payload_len as usize).and_then(address_book::parse);
         found.ok_or_else(|| self.home.malformed())
     }
 

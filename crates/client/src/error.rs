@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno a program sees: the only place where it is decided.
+    /// The errno a program sees: decided only here.
     pub fn errno(&self) -> Errno {
         match self {
             Self::Server(errno) | Self::Argument(errno) => *errno,

@@ -10,7 +10,7 @@ use isonomia_units::Bytes;
 pub const WRITERS: &str = "ISONOMIA_WRITERS";
 /// How long each file is going to be, as a size with its unit.
 pub const FILE_SIZE: &str = "ISONOMIA_FILE_SIZE";
-/// In the place of a number of writers.
+/// Instead of a number of writers.
 pub const TASKS: &str = "tasks";
 
 /// What is known of each file that is made; `get` gives a variable's value. Of our variables what cannot be understood counts as

@@ -27,7 +27,7 @@ const OPEN_REPLY_LEN_MAX: usize =
 /// Bytes of directory entries asked for at a time.
 const READ_DIR_LEN: u32 = REPLY_LEN_MAX as u32;
 
-/// References given back at once at most: as many as the place of a path holds.
+/// References given back at once at most: as many as fit into the space of a path.
 pub const RELEASE_MAX: usize = (PATH_LEN_MAX - 1) / INO_LEN;
 
 /// How to open a file.
@@ -227,7 +227,7 @@ impl Client {
     }
 
     fn give_back(&self, ino: Ino, number: u64, valid: u32, len: u32) -> Result<(), Error> {
-        self.held.file_closed(ino, number);
+        self.own_locks.file_closed(ino, number);
         self.without_reply(
             RequestHeader { owner: number, valid, len, ..RequestHeader::new(Op::Release, ino) },
             b"",
@@ -436,7 +436,7 @@ impl Client {
         self.for_bytes(RequestHeader::with_capability(Op::Readlink, &at.into()), path)
     }
 
-    /// Creates a fifo, a socket's name, or a device node; `mode` holds the kind.
+    /// Creates a fifo, a socket's name, or a device node; `mode` has the kind.
     pub fn mknod(&self, at: impl Into<Capability>, path: &[u8], mode: u32, rdev: u64) -> Result<Node, Error> {
         let mut request = RequestHeader::with_capability(Op::Mknod, &at.into());
         request.mode = mode;

@@ -3,7 +3,7 @@
 //! A thread has one line to each server. On each, requests follow each other without waiting, and replies are taken in the order
 //! in which the requests were sent, whichever server they went to; so all servers work at the same time. At first lines are taken
 //! only to servers to which one is free. A thread waits for a line, or for a server that is away, only when everything else is done
-//! and all its lines are given back, and for one server after the other. So no thread holds a line while it waits for another one:
+//! and all its lines are given back, and for one server after the other. So no thread has a line while it waits for another one:
 //! threads never wait for each other in a circle, and those that wait for a server that is away do not use up the lines to others.
 
 use crate::Error;
@@ -64,7 +64,7 @@ struct Lane<'a> {
     session: &'a Session,
     /// None while the server has to be waited for, and after the line broke.
     taken: Option<Taken<'a>>,
-    /// From when its turn began, or the last reply came.
+    /// From when it began to wait for a line, or the last reply came.
     deadline: Option<Deadline>,
     runs: Vec<Run>,
     /// Which run is next, and how much of it has been sent.
@@ -86,7 +86,7 @@ pub(crate) fn exchange<'a>(
     runs.sort_by_key(|run| run.server);
     let by_server = runs.chunk_by(|a, b| a.server == b.server);
     let sessions = by_server.map(|runs| Ok((session_of(runs[0].server)?, runs)));
-    // To find a server may take a line to another one, so no line is held meanwhile.
+    // To find a server may take a line to another one, so no line is kept meanwhile.
     let sessions: Vec<_> = sessions.collect::<Result<_, Error>>()?;
     let mut lanes: Vec<Lane<'_>> =
         sessions.into_iter().map(|(session, runs)| Lane::new(session, runs.to_vec())).collect();
@@ -192,7 +192,7 @@ impl<'a> Lane<'a> {
         self.taken.is_some() && self.has_more() && self.sent.len() < depth
     }
 
-    /// Its turn has come to have a line, however long that takes.
+    /// Waits until it has a line, however long that takes.
     fn wait_for_line(&mut self, moved: &mut Moved) {
         let deadline = *self.deadline.get_or_insert_with(|| Deadline::after(self.session.timeout()));
         match self.session.take_line(deadline) {

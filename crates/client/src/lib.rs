@@ -11,18 +11,18 @@
 //!
 //! Data are not cached: a read sees every write that was acknowledged before it, from any client.
 
+mod address_book;
 mod client;
 mod error;
 pub mod expected;
 mod files;
-mod held;
 pub mod identity;
 mod lanes;
 mod list;
 mod lock;
 mod mapping;
+mod own_locks;
 mod phase;
-mod places;
 mod routes;
 mod session;
 mod stripes;
@@ -33,7 +33,6 @@ mod xattr;
 pub use client::{Client, ClientConfig};
 pub use error::Error;
 pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, TimeChange};
-pub use held::Shared;
 pub use isonomia_proto::fs::{
     Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, RenameHow, Timestamp, access,
 };
@@ -49,6 +48,7 @@ pub use isonomia_transport::handshake::Protection;
 pub use isonomia_transport::owner;
 pub use isonomia_units::Ino;
 pub use lock::{LockHolder, LockKind, LockOwner, LockRange};
+pub use own_locks::Shared;
 pub use session::Notice;
 pub use stripes::Stripes;
 pub use unsynced::{MARKS_MAX, Unsynced};

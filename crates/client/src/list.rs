@@ -42,7 +42,7 @@ impl<T> List<T> {
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Adds an item, unless `there` finds one in its place: another thread may have added that at the same time. Gives the
+    /// Adds an item, unless `there` finds one instead of it: another thread may have added that at the same time. Gives the
     /// one that there is then.
     pub fn add<'a>(&'a self, item: T, there: impl Fn(&'a Self) -> Option<&'a T>) -> &'a T {
         let link = Box::into_raw(Box::new(Link { item, next: ptr::null_mut() }));

@@ -1,6 +1,6 @@
 //! Locks on files, kept by the server.
 
-use crate::held::Held;
+use crate::own_locks::OwnLock;
 use crate::session::{Session, claimed};
 use crate::{Client, Error};
 use isonomia_proto::fs::Capability;
@@ -58,7 +58,7 @@ pub struct LockHolder {
 }
 
 impl Client {
-    /// Takes a lock, in place of what the owner held of the same bytes. EAGAIN if another's is in the way; `waits` says
+    /// Takes a lock, which replaces what the owner had of the same bytes. EAGAIN if another's is in the way; `waits` says
     /// that the caller asks again until it has it, and then EDEADLK tells that it never would.
     pub fn lock(
         &self,
@@ -74,10 +74,10 @@ impl Client {
     /// Asks for what this process has locked of a server that may have started anew, so that it is claimed in time. To be called
     /// every second or so by who has locks and may have nothing else to ask for; it does nothing without any.
     pub fn keep_locks(&self) {
-        if self.held.is_empty() {
+        if self.own_locks.is_empty() {
             return;
         }
-        let may_have = |session: &&Session| session.is_known() && self.held.may_be_of(session.server());
+        let may_have = |session: &&Session| session.is_known() && self.own_locks.may_be_of(session.server());
         for session in self.sessions().filter(may_have) {
             let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
             // Whatever the answer is, the connection stands. One that is away is not waited for while others may start anew.
@@ -88,12 +88,12 @@ impl Client {
     /// EIO if a lock of a file was lost with a server that started anew, and not given up since. What this client reads and
     /// writes itself it looks after.
     pub fn check_locks(&self, ino: Ino) -> Result<(), Error> {
-        self.held.check(ino)
+        self.own_locks.check(ino)
     }
 
     /// Whether this process has this byte of the file locked for itself alone, as of `fcntl(2)`.
     pub fn has_locked_byte(&self, ino: Ino, byte: u64) -> bool {
-        self.held.has_byte(ino, byte)
+        self.own_locks.has_byte(ino, byte)
     }
 
     /// As [`Self::lock`]; who asks what is in the way is told of process `pid`.
@@ -131,28 +131,28 @@ impl Client {
     /// Notes what the server has given while the session was, or became, the one of this number.
     fn has_locked(&self, request: RequestHeader, before: u64) -> Result<(), Error> {
         let session = self.session_of(Ino(request.ino))?;
-        self.held.put(session.server(), &request);
+        self.own_locks.put(session.server(), &request);
         // Who claims meanwhile may have looked what there is before this was noted.
         session.claims_end();
         if before == 0 || session.claimed_in() == before {
             return Ok(());
         }
         // Another thread came to a new session meanwhile, and has not claimed this one.
-        let held = Held { server: session.server(), request, is_lost: false };
-        self.transact(claimed(&held), [b"", b""], &mut []).map(drop).inspect_err(|_| self.held.cut(&request))
+        let own = OwnLock { server: session.server(), request, is_lost: false };
+        self.transact(claimed(&own), [b"", b""], &mut []).map(drop).inspect_err(|_| self.own_locks.cut(&request))
     }
 
-    /// Gives up what the owner holds of `range`.
+    /// Gives up what the owner has of `range`.
     pub fn unlock(&self, file: &Capability, owner: LockOwner, range: LockRange) -> Result<(), Error> {
         let request = request(file, owner, range, None);
         // Also if the server cannot be told: then it is started anew, or knows by the end of the session.
-        self.held.cut(&request);
+        self.own_locks.cut(&request);
         self.transact(request, [b"", b""], &mut []).map(|_| ())
     }
 
     /// Claims nothing of `range` any more should the server start anew: it was given up, or is by the end of what had it.
     pub fn forget_lock(&self, file: &Capability, owner: LockOwner, range: LockRange) {
-        self.held.cut(&request(file, owner, range, None));
+        self.own_locks.cut(&request(file, owner, range, None));
     }
 
     /// What would keep [`Self::lock`] from taking a lock now. An owner that waited has given up with this.

@@ -1,4 +1,4 @@
-//! Which server was the right one to ask: hints, each in a place of its own that others may take.
+//! Which server was the right one to ask: hints, each in an entry of its own that others may take.
 
 use isonomia_units::{ServerId, VolumeId};
 use std::hash::Hasher;
@@ -63,7 +63,7 @@ fn key(path: &[u8]) -> Option<u64> {
     Some(hasher.finish() >> SERVER_BITS)
 }
 
-/// What is kept for `key`: never 0, which is an empty place.
+/// What is kept for `key`: never 0, which is an empty entry.
 fn tag(key: u64) -> u64 {
     (key.wrapping_add(1) << SERVER_BITS).max(1 << SERVER_BITS)
 }

@@ -1,4 +1,4 @@
-//! Sessions: the connections of one process, shared by its threads.
+//! A client's side of its session with a server: its connections, shared by its threads.
 //!
 //! A thread takes a line out of a bounded pool for the time of one operation, so there are as many connections as
 //! operations ever ran at once, and a thread that ends leaves nothing behind. A line that breaks is thrown away;
@@ -8,9 +8,9 @@ mod claim;
 mod kinds;
 mod reach;
 
+use crate::address_book::AddressBook;
 use crate::files::OpenFile;
-use crate::held::{HeldLocks, Shared};
-use crate::places::Places;
+use crate::own_locks::{OwnLocks, Shared};
 use crate::unsynced::Mark;
 use crate::{ClientConfig, Error};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
@@ -37,7 +37,7 @@ pub(crate) struct Conduct {
     pub manner: Manner,
     /// Who may run the server, besides this user and root.
     pub server_user: Option<u32>,
-    /// How sessions on TCP are protected.
+    /// How connections on TCP are protected.
     pub protection: Protection,
     /// Is told, once for each server, why operations wait or fail.
     pub notice: fn(Notice),
@@ -72,7 +72,7 @@ impl Default for Conduct {
 
 /// The connections of this process to one server.
 pub(crate) struct Session {
-    places: Arc<Places>,
+    book: Arc<AddressBook>,
     /// Made from the address that answered last, which is tried first.
     chosen: AtomicU64,
     /// The server was not chosen: the first one that answers is it.
@@ -81,7 +81,7 @@ pub(crate) struct Session {
     server: AtomicU32,
     config: Arc<ClientConfig>,
     conduct: Conduct,
-    held: Arc<HeldLocks>,
+    own_locks: Arc<OwnLocks>,
     /// The number of the session of the server's in which this process has its locks; 0 before the first.
     claimed_in: AtomicU64,
     /// A thread is claiming these locks.
@@ -106,7 +106,7 @@ struct PoolEntry {
     busy: AtomicBool,
     /// Whether `line` is there: a hint, for choosing.
     connected: AtomicBool,
-    /// [`Session::beginnings`] as it was when `line` was connected. As `line`, it belongs to the thread that took the place.
+    /// [`Session::beginnings`] as it was when `line` was connected. As `line`, it belongs to the thread that took the entry.
     beginnings: AtomicU64,
     line: UnsafeCell<Option<Line>>,
 }
@@ -117,13 +117,13 @@ unsafe impl Sync for PoolEntry {}
 
 thread_local! {
     /// Where this thread found a line last. Plain data without a destructor, so it may be touched at any time.
-    static LAST_PLACE: Cell<usize> = const { Cell::new(0) };
+    static LAST_ENTRY: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A place taken by this thread, given back when dropped.
+/// An entry taken by this thread, given back when dropped.
 pub(crate) struct Taken<'a> {
     session: &'a Session,
-    place: &'a PoolEntry,
+    entry: &'a PoolEntry,
 }
 
 impl Drop for Taken<'_> {
@@ -131,7 +131,7 @@ impl Drop for Taken<'_> {
         if self.is_of_before() {
             self.hang_up();
         }
-        self.place.busy.store(false, Ordering::Release);
+        self.entry.busy.store(false, Ordering::Release);
     }
 }
 
@@ -143,26 +143,26 @@ impl Session {
     /// A session with the server of this number, or with the first that answers at the addresses that were given; from then on
     /// with that one. It connects at its first operation.
     pub fn new(
-        places: Arc<Places>,
+        book: Arc<AddressBook>,
         server: Option<ServerId>,
         config: Arc<ClientConfig>,
-        (conduct, held): (Conduct, Arc<HeldLocks>),
+        (conduct, own_locks): (Conduct, Arc<OwnLocks>),
     ) -> Self {
-        let place = || PoolEntry {
+        let entry = || PoolEntry {
             busy: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             beginnings: AtomicU64::new(0),
             line: UnsafeCell::new(None),
         };
-        let lines = (0..LINES_MAX).map(|_| place()).collect();
+        let lines = (0..LINES_MAX).map(|_| entry()).collect();
         Self {
-            places,
+            book,
             chosen: AtomicU64::new(0),
             is_home: server.is_none(),
             server: AtomicU32::new(server.map_or(SERVER_UNKNOWN, |server| u32::from(server.0))),
             config,
             conduct,
-            held,
+            own_locks,
             claimed_in: AtomicU64::new(0),
             is_claiming: AtomicBool::new(false),
             has_noticed: AtomicBool::new(false),
@@ -199,12 +199,12 @@ impl Session {
         self.claimed_in.store(0, Ordering::Relaxed);
         self.is_claiming.store(false, Ordering::Relaxed);
         self.connecting.store(0, Ordering::Relaxed);
-        for place in &self.lines {
+        for entry in &self.lines {
             // SAFETY: the child has only this thread; whatever the parent's threads were doing, they are not here.
             // Dropping closes and unmaps the child's copies and sends nothing.
-            unsafe { *place.line.get() = None };
-            place.connected.store(false, Ordering::Relaxed);
-            place.busy.store(false, Ordering::Relaxed);
+            unsafe { *entry.line.get() = None };
+            entry.connected.store(false, Ordering::Relaxed);
+            entry.busy.store(false, Ordering::Relaxed);
         }
     }
 
@@ -214,9 +214,9 @@ impl Session {
         self.number.store(0, Ordering::Relaxed);
         self.claimed_in.store(0, Ordering::Relaxed);
         self.beginnings.fetch_add(1, Ordering::Release);
-        for place in &self.lines {
-            if !place.busy.swap(true, Ordering::Acquire) {
-                drop(Taken { session: self, place });
+        for entry in &self.lines {
+            if !entry.busy.swap(true, Ordering::Acquire) {
+                drop(Taken { session: self, entry });
             }
         }
     }
@@ -253,7 +253,7 @@ impl Session {
                 line => line?,
             };
             if needs_locks(&request) {
-                self.held.check(Ino(request.ino))?;
+                self.own_locks.check(Ino(request.ino))?;
             }
             let mark = Mark::of(line);
             match line.exchange(&request, names, reply, self.config.timeout, self.conduct.manner) {
@@ -308,26 +308,26 @@ impl Session {
             SocketError::Frame(_) => Err(self.malformed()),
             _ if may_repeat && deadline.left().is_some() => Ok(()),
             _ if may_repeat => Err(self.timed_out()),
-            _ => Err(Error::Lost(self.place())),
+            _ => Err(Error::Lost(self.address())),
         }
     }
 
     /// EIO if a lock of the file was lost.
     pub fn check_locks(&self, file: &OpenFile) -> Result<(), Error> {
-        self.held.check(Ino(file.capability.ino))
+        self.own_locks.check(Ino(file.capability.ino))
     }
 
     pub fn malformed(&self) -> Error {
-        Error::Protocol(self.place())
+        Error::Protocol(self.address())
     }
 
     fn timed_out(&self) -> Error {
         self.is_away.store(true, Ordering::Relaxed);
         let seconds = self.config.timeout.0.div_ceil(1_000_000_000);
-        Error::TimedOut { address: self.place(), seconds }
+        Error::TimedOut { address: self.address(), seconds }
     }
 
-    /// Takes a place and connects it. Where the server lets its user have no more lines, its threads share those that
+    /// Takes an entry and connects it. Where the server lets its user have no more lines, its threads share those that
     /// there are.
     pub fn take_line(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
         loop {
@@ -359,31 +359,31 @@ impl Session {
     }
 
     pub fn has_lines(&self) -> bool {
-        self.lines.iter().any(|place| place.connected.load(Ordering::Relaxed))
+        self.lines.iter().any(|entry| entry.connected.load(Ordering::Relaxed))
     }
 
-    /// Takes a place that is connected, if one is free.
+    /// Takes an entry that is connected, if one is free.
     pub fn take_connected(&self) -> Option<Taken<'_>> {
-        self.take_first(std::iter::once(LAST_PLACE.get()).chain(0..LINES_MAX), true)
+        self.take_first(std::iter::once(LAST_ENTRY.get()).chain(0..LINES_MAX), true)
     }
 
-    /// Takes the first of these places that is free, and connected if it must be.
+    /// Takes the first of these entries that is free, and connected if it must be.
     fn take_first(&self, indices: impl Iterator<Item = usize>, must_be_connected: bool) -> Option<Taken<'_>> {
         for index in indices {
-            let Some(place) = self.lines.get(index) else { continue };
-            let is_chosen = !must_be_connected || place.connected.load(Ordering::Relaxed);
-            if is_chosen && !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
-                LAST_PLACE.set(index);
-                return Some(Taken { session: self, place });
+            let Some(entry) = self.lines.get(index) else { continue };
+            let is_chosen = !must_be_connected || entry.connected.load(Ordering::Relaxed);
+            if is_chosen && !entry.busy.load(Ordering::Relaxed) && !entry.busy.swap(true, Ordering::Acquire) {
+                LAST_ENTRY.set(index);
+                return Some(Taken { session: self, entry });
             }
         }
         None
     }
 
-    /// Takes a place: the one this thread had last if it is free, else one that is connected, else any.
+    /// Takes an entry: the one this thread had last if it is free, else one that is connected, else any.
     pub fn take(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
         loop {
-            // The thread may have used another client of this process last, so the place may have no line in this one.
+            // The thread may have used another client of this process last, so the entry may have no line in this one.
             let is_full = self.is_full.load(Ordering::Relaxed) && self.has_lines();
             let any = || self.take_first(0..if is_full { 0 } else { LINES_MAX }, false);
             if let Some(taken) = self.take_connected().or_else(any) {
@@ -428,23 +428,23 @@ impl Session {
 impl Taken<'_> {
     /// Whether the client began anew since the line was connected.
     fn is_of_before(&self) -> bool {
-        self.place.beginnings.load(Ordering::Relaxed) != self.session.beginnings.load(Ordering::Relaxed)
+        self.entry.beginnings.load(Ordering::Relaxed) != self.session.beginnings.load(Ordering::Relaxed)
     }
 
-    /// The line of this place, connected if need be.
+    /// The line of this entry, connected if need be.
     pub fn line(&mut self, deadline: Deadline) -> Result<&mut Line, Error> {
         if self.is_of_before() {
             self.hang_up();
         }
         // SAFETY: `busy` is ours until drop, and `&mut self` hands out one reference at a time.
-        let line = unsafe { &mut *self.place.line.get() };
+        let line = unsafe { &mut *self.entry.line.get() };
         match line {
             Some(line) => Ok(line),
             None => {
-                self.place.beginnings.store(self.session.beginnings.load(Ordering::Acquire), Ordering::Relaxed);
+                self.entry.beginnings.store(self.session.beginnings.load(Ordering::Acquire), Ordering::Relaxed);
                 self.session.connecting.fetch_add(1, Ordering::Relaxed);
                 let connected = self.session.connect_and_claim(deadline);
-                self.place.connected.store(connected.is_ok(), Ordering::Relaxed);
+                self.entry.connected.store(connected.is_ok(), Ordering::Relaxed);
                 self.session.connecting.fetch_sub(1, Ordering::Release);
                 Ok(line.insert(connected?))
             }
@@ -453,10 +453,10 @@ impl Taken<'_> {
 
     /// Drops the line: after an error, a late reply to the failed request could be taken for the reply to the next one.
     pub fn hang_up(&mut self) {
-        self.place.connected.store(false, Ordering::Relaxed);
+        self.entry.connected.store(false, Ordering::Relaxed);
         self.session.is_full.store(false, Ordering::Relaxed);
         // SAFETY: as in `line`.
-        unsafe { *self.place.line.get() = None };
+        unsafe { *self.entry.line.get() = None };
     }
 }
 
@@ -474,22 +474,22 @@ mod tests {
     fn session_with_nobody() -> Session {
         let config = config(Nanos::from_millis(50));
         let conduct = Conduct::default();
-        Session::new(Arc::new(Places::new(&config.addresses)), None, Arc::new(config), (conduct, Arc::default()))
+        Session::new(Arc::new(AddressBook::new(&config.addresses)), None, Arc::new(config), (conduct, Arc::default()))
     }
 
     #[test]
     fn a_thread_that_comes_from_another_session_takes_a_line_that_is_connected() {
         let session = session_with_nobody();
         session.lines[3].connected.store(true, Ordering::Relaxed);
-        LAST_PLACE.set(5);
+        LAST_ENTRY.set(5);
         let deadline = Deadline::after(Nanos::from_secs(1));
         let first = session.take(deadline).unwrap();
-        assert_eq!(LAST_PLACE.get(), 3);
+        assert_eq!(LAST_ENTRY.get(), 3);
         let second = session.take(deadline).unwrap();
-        assert_eq!(LAST_PLACE.get(), 0, "the connected one is busy");
+        assert_eq!(LAST_ENTRY.get(), 0, "the connected one is busy");
         drop((first, second));
         session.take(deadline).unwrap();
-        assert_eq!(LAST_PLACE.get(), 3);
+        assert_eq!(LAST_ENTRY.get(), 3);
     }
 
     #[test]
@@ -503,7 +503,7 @@ mod tests {
         assert!(!session.is_known() && taken.is_of_before());
         assert!(session.lines[3].connected.load(Ordering::Relaxed), "in use until it is given back");
         drop(taken);
-        assert!(!session.lines.iter().any(|place| place.connected.load(Ordering::Relaxed)));
+        assert!(!session.lines.iter().any(|entry| entry.connected.load(Ordering::Relaxed)));
         assert_ne!(session.number().unwrap(), before);
     }
 

@@ -15,7 +15,7 @@
 //!   asks the volume's server, and writes again. It writes everything again, also what other objects had taken before that cut and
 //!   somebody may have read: of what is left otherwise one part would have come before the cut, and the other after it, and be there
 //!   without the first.
-//! * An *append* has its place by the server of the volume. If the file was made shorter meanwhile, the place may be another
+//! * An *append* has its position by the server of the volume. If the file was made shorter meanwhile, the position may be another
 //!   append's by now: nothing is written there, and it takes another one.
 //! * Who may have written behind the end and cannot tell of it, because a server did not answer, has the file cut to the size that it
 //!   has. The volume's server does that by itself when a process ends that has the file open.
@@ -59,7 +59,7 @@ const TOLD_FOR: Nanos = Nanos::from_millis(4);
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Position {
     /// Where the program says.
     Given,
     /// Where the server of the volume has made room, and it stood after the cut of this number. EAGAIN if it may have been
@@ -72,7 +72,7 @@ enum Settled {
     Done,
     /// It is done, and cut off by now. Objects that had done that cut before may have some of it behind the end.
     CutOff,
-    /// What is behind this place of the file is to be done again.
+    /// What is behind this position of the file is to be done again.
     AgainFrom(u64),
 }
 
@@ -170,11 +170,11 @@ impl Client {
         stripes: &Stripes,
         offset: u64,
         data: &[u8],
-        place: Place,
+        position: Position,
     ) -> Result<usize, Error> {
         let mut done = 0;
         for part in data.chunks(AT_ONCE_LEN_MAX) {
-            match self.write_part(file, stripes, offset + done as u64, part, place) {
+            match self.write_part(file, stripes, offset + done as u64, part, position) {
                 Ok(count) => {
                     done += count;
                     if count < part.len() {
@@ -194,13 +194,13 @@ impl Client {
         stripes: &Stripes,
         offset: u64,
         data: &[u8],
-        place: Place,
+        position: Position,
     ) -> Result<usize, Error> {
         if stripes.owes_cut() {
             self.have_cut(file, stripes);
         }
         let mut is_loose = false;
-        let outcome = self.write_whole(file, stripes, offset, data, place, &mut is_loose);
+        let outcome = self.write_whole(file, stripes, offset, data, position, &mut is_loose);
         if is_loose {
             self.have_cut(file, stripes);
         }
@@ -228,7 +228,7 @@ impl Client {
         stripes: &Stripes,
         offset: u64,
         data: &[u8],
-        mut place: Place,
+        mut position: Position,
         is_loose: &mut bool,
     ) -> Result<usize, Error> {
         let mut patience = self.patience();
@@ -237,9 +237,9 @@ impl Client {
         // Up to where earlier rounds wrote of which nothing was told, up to where was told, and what is not to be written again.
         let (mut untold_to, mut told_to, mut kept) = (0, 0, 0);
         loop {
-            let cuts = match place {
-                Place::Given => known.objects.end.cuts,
-                Place::Reserved(cuts) => cuts,
+            let cuts = match position {
+                Position::Given => known.objects.end.cuts,
+                Position::Reserved(cuts) => cuts,
             };
             let (from, rest) = (offset + kept as u64, data.get(kept..).unwrap_or_default());
             let mut runs = self.runs(Op::Write, &file.layout, &known, from, rest.len())?;
@@ -253,7 +253,7 @@ impl Client {
                 continue;
             }
             if moved.was_cut() {
-                (place, known) = self.after_cut(file, stripes, (place, cuts), &mut patience)?;
+                (position, known) = self.after_cut(file, stripes, (position, cuts), &mut patience)?;
                 kept = 0;
                 continue;
             }
@@ -261,19 +261,19 @@ impl Client {
                 // Also of what is behind a piece that failed: nothing may lie behind the end.
                 let end = from + moved.furthest as u64;
                 // Who made room has counted it.
-                let blocks = match place {
-                    Place::Given => blocks_touched(from, moved.furthest as u64),
-                    Place::Reserved(_) => 0,
+                let blocks = match position {
+                    Position::Given => blocks_touched(from, moved.furthest as u64),
+                    Position::Reserved(_) => 0,
                 };
-                match (self.settle(file, stripes, (&known, end), (moved.cuts, blocks), &mut patience)?, place) {
-                    (Settled::AgainFrom(place), Place::Given) => {
-                        let before = usize::try_from(place.saturating_sub(offset)).unwrap_or(usize::MAX);
+                match (self.settle(file, stripes, (&known, end), (moved.cuts, blocks), &mut patience)?, position) {
+                    (Settled::AgainFrom(position), Position::Given) => {
+                        let before = usize::try_from(position.saturating_sub(offset)).unwrap_or(usize::MAX);
                         let written = kept + moved.failed.as_ref().map_or(rest.len(), |(at, _)| *at);
                         kept = kept.max(before.min(written));
                         known = self.look(file, stripes)?;
                         continue;
                     }
-                    (Settled::CutOff, Place::Given) => {}
+                    (Settled::CutOff, Position::Given) => {}
                     // Room that was made is told of, and no object had done a later cut when it was filled: that was before
                     // any that has begun since.
                     _ => told_to = kept + moved.furthest,
@@ -294,21 +294,21 @@ impl Client {
         &self,
         file: &OpenFile,
         stripes: &Stripes,
-        (place, cuts): (Place, u64),
+        (position, cuts): (Position, u64),
         patience: &mut Patience,
-    ) -> Result<(Place, Known), Error> {
+    ) -> Result<(Position, Known), Error> {
         let (shortened, known) = self.look_at_cuts(file, stripes)?;
         if known.objects.end.cuts <= cuts {
             // An older copy of the file's metadata was put back. With one more cut they agree again.
             self.have_cut(file, stripes);
         }
-        let place = match place {
-            Place::Reserved(cuts) if shortened > cuts => return Err(Error::Server(Errno::AGAIN)),
-            Place::Reserved(_) => Place::Reserved(known.objects.end.cuts),
-            Place::Given => place,
+        let position = match position {
+            Position::Reserved(cuts) if shortened > cuts => return Err(Error::Server(Errno::AGAIN)),
+            Position::Reserved(_) => Position::Reserved(known.objects.end.cuts),
+            Position::Given => position,
         };
         patience.pause(Errno::TIMEDOUT)?;
-        Ok((place, known))
+        Ok((position, known))
     }
 
     /// What is to be done after objects were changed, up to `end` of the file and this many blocks at most, and told these numbers
@@ -435,8 +435,8 @@ impl Client {
         loop {
             let appended = self.end_after(file, request).and_then(|(header, end)| {
                 stripes.learn_end(end, monotonic_now());
-                let place = Place::Reserved(end.cuts);
-                Ok((header.value, self.write_stripes(file, stripes, header.value, data, place)?))
+                let position = Position::Reserved(end.cuts);
+                Ok((header.value, self.write_stripes(file, stripes, header.value, data, position)?))
             });
             match appended {
                 Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,

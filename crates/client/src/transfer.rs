@@ -4,7 +4,7 @@
 
 use crate::files::OpenFile;
 use crate::session::Session;
-use crate::stripes::Place;
+use crate::stripes::Position;
 use crate::unsynced::Mark;
 use crate::{Client, Error};
 use isonomia_proto::PAYLOAD_LEN_MAX;
@@ -155,9 +155,9 @@ impl Client {
                     (request.flags, request.ino2) = (flag::WRITE_BACK, session);
                     request.target = file.layout.locate(0).0.0;
                     self.transact(request, [b"", b""], &mut [])?;
-                    self.write_stripes(file, stripes, offset, &data[..total], Place::Given)
+                    self.write_stripes(file, stripes, offset, &data[..total], Position::Given)
                 }
-                Side::Write(data, _) => self.write_stripes(file, stripes, offset, &data[..total], Place::Given),
+                Side::Write(data, _) => self.write_stripes(file, stripes, offset, &data[..total], Position::Given),
             };
         }
         self.at_server(Ino(file.capability.ino), |session| session.transfer(file, offset, &mut side, total))
@@ -180,7 +180,7 @@ impl Session {
                 }
                 Line::Tcp(stream) => {
                     (self.manner().before_sleep)();
-                    in_turn(stream, file, offset, side, done..total, timeout)
+                    one_by_one(stream, file, offset, side, done..total, timeout)
                 }
             };
             done += progress.bytes;
@@ -295,7 +295,7 @@ fn pipeline(
 }
 
 /// Over TCP: one piece after the other.
-fn in_turn(
+fn one_by_one(
     stream: &mut Stream,
     file: &OpenFile,
     offset: u64,

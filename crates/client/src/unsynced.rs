@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Servers of which marks are kept at once at most where there is a place of a fixed size for them. Of more servers none are noted,
+/// Servers of which marks are kept at once at most where there is room of a fixed size for them. Of more servers none are noted,
 /// and what is lost on them nobody is told.
 pub const MARKS_MAX: usize = 64;
 /// A file has marks of more servers than it lies on while it is moved, and so does one whose volume is.
@@ -69,9 +69,9 @@ impl Unsynced {
         }
     }
 
-    /// Kept at this place, which others may use as well. They are zeros at first.
-    pub fn at(place: Arc<dyn AsRef<[AtomicU64]> + Send + Sync>) -> Self {
-        Self(place)
+    /// Kept in these words, which others may use as well. They are zeros at first.
+    pub fn at(words: Arc<dyn AsRef<[AtomicU64]> + Send + Sync>) -> Self {
+        Self(words)
     }
 
     /// From now on kept where `other` keeps its own.
@@ -99,12 +99,12 @@ impl Unsynced {
     /// Something was changed, and the reply had this mark.
     pub(crate) fn note(&self, mark: Mark) {
         let is_its = |seen: u64| seen != 0 && Mark(seen).server() == mark.server();
-        // Another thread may take a place in between: then a later one is looked for.
+        // Another thread may take a word in between: then a later one is looked for.
         for _ in 0..=self.marks().len() {
-            if self.marks().iter().any(|place| is_its(place.load(Ordering::Acquire))) {
+            if self.marks().iter().any(|word| is_its(word.load(Ordering::Acquire))) {
                 return;
             }
-            let Some(free) = self.marks().iter().find(|place| place.load(Ordering::Acquire) == 0) else { return };
+            let Some(free) = self.marks().iter().find(|word| word.load(Ordering::Acquire) == 0) else { return };
             if free.compare_exchange(0, mark.0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return;
             }
@@ -113,21 +113,21 @@ impl Unsynced {
 
     /// What is noted.
     pub(crate) fn look(&self) -> Vec<Mark> {
-        self.marks().iter().map(|place| place.load(Ordering::Acquire)).filter(|mark| *mark != 0).map(Mark).collect()
+        self.marks().iter().map(|word| word.load(Ordering::Acquire)).filter(|mark| *mark != 0).map(Mark).collect()
     }
 
     /// Takes what is noted, for a sync that begins now.
     pub(crate) fn take(&self) -> Vec<Mark> {
-        let noted = self.marks().iter().filter(|place| place.load(Ordering::Acquire) != 0);
-        noted.map(|place| place.swap(0, Ordering::AcqRel)).filter(|mark| *mark != 0).map(Mark).collect()
+        let noted = self.marks().iter().filter(|word| word.load(Ordering::Acquire) != 0);
+        noted.map(|word| word.swap(0, Ordering::AcqRel)).filter(|mark| *mark != 0).map(Mark).collect()
     }
 
     /// The sync failed. What was noted meanwhile is later than this.
     pub(crate) fn put_back(&self, marks: Vec<Mark>) {
         for mark in marks {
-            let is_its = |place: &&AtomicU64| Mark(place.load(Ordering::Acquire)).server() == mark.server();
-            match self.marks().iter().filter(|place| place.load(Ordering::Acquire) != 0).find(is_its) {
-                Some(place) => place.store(mark.0, Ordering::Release),
+            let is_its = |word: &&AtomicU64| Mark(word.load(Ordering::Acquire)).server() == mark.server();
+            match self.marks().iter().filter(|word| word.load(Ordering::Acquire) != 0).find(is_its) {
+                Some(word) => word.store(mark.0, Ordering::Release),
                 None => self.note(mark),
             }
         }

@@ -35,7 +35,7 @@ pub struct Client {
 /// An operation that has not returned.
 #[derive(Clone, Debug)]
 pub struct Current {
-    /// Its place in the history.
+    /// Its position in the history.
     pub index: usize,
     /// What is asked.
     pub asked: Asked,

@@ -3,7 +3,7 @@
 use crate::linear::{Outcome, State};
 use std::collections::BTreeMap;
 
-/// A block of a file, by its place.
+/// A block of a file, by its position.
 pub type Block = u8;
 /// Blocks of a file to which nothing is appended.
 pub const LONGEST: Block = 8;

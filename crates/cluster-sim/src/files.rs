@@ -2,7 +2,7 @@
 //! servers do with them, as far as the protocol depends on it.
 //!
 //! All files are in the root volume, so the root server has their names and sizes. Block `b` of a file is in the object of
-//! stripe `b % servers` of the server with that place in the cluster file of epoch 1.
+//! stripe `b % servers` of the server with that position in the cluster file of epoch 1.
 //!
 //! # What a client does
 //! * A *write* looks at the file (its size and the number of its last cut), and writes to the object, which refuses it if it has done
@@ -12,7 +12,7 @@
 //!   what was written, and the first such cut made the file shorter, the write came before it, and is done: it is never written a second time
 //!   what might have been seen. A cut that leaves the size takes what is behind that, which nobody saw: it is
 //!   written again. If the server was started since, and does not know which it was, the write fails.
-//! * An *append* has its place reserved ([`FileAsked::Grow`]) and fills it ([`FileAsked::Fill`]), unless the file was made shorter
+//! * An *append* has its position reserved ([`FileAsked::Grow`]) and fills it ([`FileAsked::Fill`]), unless the file was made shorter
 //!   meanwhile.
 //! * A client may *die* after it wrote and before it told: the volume server has the file cut to the size that it has. So
 //!   it does with every file when it starts.
@@ -93,7 +93,7 @@ pub struct Names {
 /// An object as its data server's store has it.
 #[derive(Clone, Debug, Default)]
 pub struct Object {
-    /// Its blocks, by their place in the file.
+    /// Its blocks, by their position in the file.
     pub blocks: BTreeMap<Block, u8>,
     /// The same on stable storage.
     pub synced: BTreeMap<Block, u8>,

@@ -6,7 +6,7 @@ use isonomia_cluster::request::Request;
 use isonomia_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who asks for it, in the place of a client's number.
+/// Who asks for it, instead of a client's number.
 pub const OPERATOR: usize = usize::MAX;
 /// How long the operator waits for an answer.
 const PATIENCE: Nanos = Nanos::from_secs(2);

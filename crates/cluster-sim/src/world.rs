@@ -78,7 +78,7 @@ pub struct World {
     pub double: Double,
     /// Servers' directories.
     pub directories: BTreeMap<ServerId, Directory>,
-    /// Those of servers that have an empty or an older one in their place.
+    /// Those of servers that have an empty or an older one instead.
     pub kept: BTreeMap<ServerId, Directory>,
     /// Copies as somebody made them earlier.
     pub copies: BTreeMap<ServerId, Directory>,

@@ -1,6 +1,6 @@
 //! Host lists as Slurm writes them: `io[01-16]`, `r[1-2]n[01-04,07],login`.
 //!
-//! Names are parted by commas or white space. Brackets hold numbers and ranges of numbers; a range has the leading zeros
+//! Names are parted by commas or white space. Brackets contain numbers and ranges of numbers; a range has the leading zeros
 //! of its first number, and several brackets in one name give every combination, the last one counting fastest. Unlike
 //! Slurm, text may follow the last bracket (`io[01-16]-ib`), and what Slurm reads in some way of its own (`io[1-]`, a
 //! bracket that is never closed) is refused. The order is kept, and so are names that stand there twice.
@@ -166,7 +166,7 @@ fn combinations(pieces: &[Piece<'_>]) -> Vec<String> {
     all
 }
 
-/// The shortest list, of those that join neighbours by their last number alone, that [`expand`] turns into `names` again.
+/// The shortest list, of those that join neighbours by their last number alone, that [`expand`] expands to `names` again.
 /// Names have no brackets, commas or white space, and are not empty.
 pub fn compress<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut text = String::new();

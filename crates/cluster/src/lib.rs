@@ -6,7 +6,7 @@
 //! * [`hosts`] reads lists of names as Slurm writes them.
 //! * [`map`] is the cluster file: its servers, its contradictions, and what a newer one changes.
 //! * [`hash`] chooses the server of a new volume, by its weight and its [`load`].
-//! * [`node`]: what one server does: the one place where inputs come in and effects come out.
+//! * [`node`]: what one server does: the one function where inputs come in and effects come out.
 //! * [`volumes`]: the directories below the root, which of them each server has, and how they come and go.
 //! * [`objects`]: what volume servers have data servers do with the bytes of files. [`counting`]: what these take.
 //! * [`policy`]: the sharing policy of the cluster and its version.

@@ -172,7 +172,7 @@ struct Group {
     line: Option<usize>,
 }
 
-/// The targets of one place in the lists of a group's servers.
+/// The targets of one position in the lists of a group's servers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct TargetDescription {
     #[serde(skip)]

@@ -4,8 +4,8 @@
 //! does what it says ([`Effect`]), in that order. Which clock the time is from does not matter as long as it never goes back:
 //! nothing is compared with another server's. It is called with [`Input::Time`] when [`Node::wake_at`] has come.
 //!
-//! # What holds
-//! * **Nothing is said before what it rests upon is stored.** Effects that come after an [`Effect::Store`] are held back until
+//! # What is guaranteed
+//! * **Nothing is said before what it rests upon is stored.** Effects that come after an [`Effect::Store`] are delayed until
 //!   [`Input::Stored`] has reported that one, all of them: answers, messages, and work of the file system. What a
 //!   server has told anybody is there after any stop.
 //! * **Every request is answered**: by [`Effect::Answer`], once, and when its deadline has come at the latest. (A process that
@@ -17,7 +17,7 @@
 //! * **A process that another one has replaced is refused, and so is one whose directory is empty or an older copy**: by what
 //!   every other server remembers of its server on stable storage ([`crate::lineage`]). A replaced one says nothing to clients itself once its time as owner of its directory is over ([`Input::Owned`]); what it
 //!   decides before it notices is stored nowhere, and so is never said.
-//! * Memory is bounded: by the table (65,535 slots), [`REQUESTS_MAX`], and [`HELD_MAX`].
+//! * Memory is bounded: by the table (65,535 slots), [`REQUESTS_MAX`], and [`DELAYED_MAX`].
 //!
 //! # Restart
 //! [`Node::start`] takes all records that were ever stored; what was being done goes on. There is no other recovery: the
@@ -49,8 +49,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub const LOOK_EVERY: Nanos = crate::volumes::copy::PULL_EVERY;
 /// Requests without an answer; further ones are refused ([`Refusal::Busy`]).
 pub const REQUESTS_MAX: usize = 4096;
-/// Effects that are held back; further messages are dropped, and said again at the next look.
-pub const HELD_MAX: usize = 2 * REQUESTS_MAX;
+/// Effects that are delayed; further messages are dropped, and said again at the next look.
+pub const DELAYED_MAX: usize = 2 * REQUESTS_MAX;
 
 /// Whether this server decides the table or keeps a copy.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ pub struct Node {
     last_store: StoreId,
     stored: StoreId,
     /// Effects that wait for a store.
-    held: VecDeque<(StoreId, Effect)>,
+    delayed: VecDeque<(StoreId, Effect)>,
     /// What was decided for this server's own volumes in this very call.
     own: VecDeque<Slot>,
     /// Requests without an answer.
@@ -141,7 +141,7 @@ impl Node {
             known: BTreeMap::new(),
             last_store: StoreId(0),
             stored: StoreId(0),
-            held: VecDeque::new(),
+            delayed: VecDeque::new(),
             own: VecDeque::new(),
             deadlines: BTreeMap::new(),
             by_deadline: BTreeSet::new(),
@@ -256,8 +256,8 @@ impl Node {
             Input::Request { id, deadline, request } => self.request(now, (id, deadline), request, effects),
             Input::Stored(id) => {
                 self.stored = self.stored.max(id);
-                while self.held.front().is_some_and(|(store, _)| *store <= self.stored) {
-                    if let Some((_, effect)) = self.held.pop_front() {
+                while self.delayed.front().is_some_and(|(store, _)| *store <= self.stored) {
+                    if let Some((_, effect)) = self.delayed.pop_front() {
                         self.release(effect, effects);
                     }
                 }
@@ -469,7 +469,7 @@ impl Node {
         for id in pending {
             self.release(Effect::Answer { id, result: Err(Refusal::NotOwner) }, effects);
         }
-        self.held.clear();
+        self.delayed.clear();
         effects.push(Effect::Stop { by });
     }
 
@@ -570,7 +570,7 @@ impl Node {
         }
         let (after, knows) = (self.lineage.after(to), self.lineage.known(to));
         let envelope = Envelope { from, to, instance, after, knows, epoch: self.view.epoch, message };
-        if self.held.len() < HELD_MAX {
+        if self.delayed.len() < DELAYED_MAX {
             self.emit(Effect::Send(envelope), effects);
         }
     }
@@ -578,7 +578,7 @@ impl Node {
     /// Does `effect` when everything that was stored before is on stable storage.
     fn emit(&mut self, effect: Effect, effects: &mut Vec<Effect>) {
         if self.stored < self.last_store {
-            self.held.push_back((self.last_store, effect));
+            self.delayed.push_back((self.last_store, effect));
         } else {
             self.release(effect, effects);
         }

@@ -13,7 +13,7 @@
 //! | a data server has done it | it is told no more; when it was the last, the store is told to close the intent |
 //! | a data server could not | whoever waits hears its errno; it is told again at the next look |
 //! | the store has closed it | whoever waits is answered |
-//! | a later intent for the same objects | it takes the place of the earlier one, and of its waiting requests |
+//! | a later intent for the same objects | it replaces the earlier one and its waiting requests |
 //! | an answer to an earlier intent | nothing |
 //! | the deadline of who waits | ETIMEDOUT; the intent stays, and is worked off when the server is back |
 //!
@@ -231,7 +231,7 @@ impl Errands {
         }
     }
 
-    /// What has to be said again: orders, and intents that the store has not closed, [`TOLD_AT_ONCE_MAX`] of them in turn.
+    /// What has to be said again: orders, and intents that the store has not closed, [`TOLD_AT_ONCE_MAX`] of them at a time.
     pub fn again(&mut self) -> Again {
         let after = self.told.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let later = self.errands.range((after, std::ops::Bound::Unbounded));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_cut_takes_the_place_of_an_earlier_one_and_its_waiting_requests() {
+    fn a_later_cut_replaces_an_earlier_one_and_its_waiting_requests() {
         let mut errands = Errands::default();
         let [first, second] = [1, 2].map(|number| What::Cut { number });
         errands.begin(intent(first, &[1]), Some(RequestId(1)));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_told_in_turn_and_too_many_refused() {
+    fn many_are_told_some_at_a_time_and_too_many_refused() {
         let mut errands = Errands::default();
         let cut = What::Cut { number: 1 };
         for number in 0..=ERRANDS_MAX as u64 {

@@ -121,7 +121,7 @@ pub(crate) fn forget_copy(number: VolumeId) -> Change {
 }
 
 impl Stored {
-    /// What `records` hold.
+    /// What is in `records`.
     pub fn read(records: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<Self, BadRecord> {
         let mut stored = Self::default();
         for (key, bytes) in records {

@@ -1,6 +1,6 @@
 //! Volumes: the directories directly below the root, and who has which of them.
 //!
-//! The *table of volumes* says of every number of a volume what it stands for. It is decided at one place, the root server
+//! The *table of volumes* says of every number of a volume what it stands for. It is decided by one server, the root server
 //! ([`crate::node`] drives [`root`]); every other server has a *copy* of it that may be old ([`copy`]), and the server that
 //! has a volume (its *volume server*) does what the table says of it ([`hosted`]).
 //!
@@ -160,13 +160,13 @@ pub enum Phase {
     Active,
     /// The volume server shall remove the directory if it is empty. The name stands for it until it has.
     Removing {
-        /// The volume, in [`Phase::Held`], that gets the name at the moment at which this one goes: `rename` onto an empty
+        /// The volume, in [`Phase::Prepared`], that gets the name at the moment at which this one goes: `rename` onto an empty
         /// directory.
         successor: Option<VolumeId>,
     },
     /// Its server shall not answer for its name any more, because it is about to get that of another one: several
     /// servers take part in that, and nobody may see the one half of it without the other.
-    Held {
+    Prepared {
         /// The volume that has the name that it will get.
         with: VolumeId,
         /// That one gets this one's name; else it is removed.
@@ -201,7 +201,7 @@ pub enum Outcome {
     /// It stays: the errno of the file system, such as ENOTEMPTY.
     NotRemoved(i32),
     /// Its name is not answered for any more.
-    Held,
+    Prepared,
     /// It is known by its new name.
     Renamed,
     /// Nobody is served in it any more, and nothing in it changes.
@@ -255,7 +255,7 @@ impl Outcome {
     pub const fn is_there(self) -> bool {
         match self {
             Self::NotMade(_) | Self::Removed | Self::NotFetched(_) | Self::Fetching => false,
-            Self::Made | Self::NotRemoved(_) | Self::Held | Self::Renamed => true,
+            Self::Made | Self::NotRemoved(_) | Self::Prepared | Self::Renamed => true,
             Self::Frozen | Self::NotFrozen(_) | Self::Fetched => true,
         }
     }

@@ -111,10 +111,10 @@ fn a_server_that_has_not_heard_of_an_exchange_answers_for_neither_name() {
     assert!([ROOT, LEFT, RIGHT].iter().all(|server| cluster.in_doubt(*server).is_empty()));
     cluster.rename("a", "b", RenameHow::Exchange);
     assert_eq!(cluster.in_doubt(ROOT), ["a", "b"]);
-    // Both are held, and the root server knows it.
-    for held in [LEFT, RIGHT] {
-        cluster.deliver(&[held]);
-        assert_eq!(cluster.in_doubt(held), ["a", "b"]);
+    // Both are prepared, and the root server knows it.
+    for name in [LEFT, RIGHT] {
+        cluster.deliver(&[name]);
+        assert_eq!(cluster.in_doubt(name), ["a", "b"]);
         cluster.deliver(&[ROOT]);
     }
     // The one has its new name, and the other has heard nothing of that.

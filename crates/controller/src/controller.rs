@@ -156,11 +156,11 @@ struct Member {
     asked: u64,
     /// The last round in which it answered; 0 for none.
     answered: u64,
-    /// The last round in which what it holds was renewed, or it was told something else.
+    /// The last round in which what it has was renewed, or it was told something else.
     renewed: u64,
     /// It reported by itself since the last round.
     has_reported: bool,
-    /// What holds of it; nothing if it has to tell everything.
+    /// What is known of it; nothing if it has to tell everything.
     standing: Option<Standing>,
     /// What it was told, and the version of that; nothing if it has to be told everything.
     told: Option<(u64, Given)>,
@@ -489,17 +489,17 @@ impl Member {
 
     /// Takes in what the server says, and notices what it does not have.
     fn hear(&mut self, report: &Report) {
-        let held = self.told.as_ref().map(|(version, _)| *version);
+        let current = self.told.as_ref().map(|(version, _)| *version);
         let has_told = match report {
             Report::Same { number, version, .. } => {
                 self.standing.take_if(|standing| standing.number() as u8 != *number);
-                held.is_some_and(|held| held as u8 == *version)
+                current.is_some_and(|current| current as u8 == *version)
             }
             Report::Changes(changes) => {
                 let mut standing = self.standing.take();
                 let taken = standing.get_or_insert_default().apply(changes);
                 self.standing = standing.filter(|_| taken.is_ok());
-                held == Some(changes.version) && !changes.is_whole
+                current == Some(changes.version) && !changes.is_whole
             }
         };
         self.told.take_if(|_| !has_told);

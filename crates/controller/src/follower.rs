@@ -1,4 +1,4 @@
-//! What a server holds of the controller's decisions.
+//! What a server has of the controller's decisions.
 
 use crate::controller::{TIMEOUT, renewed_every, validity};
 use crate::message::{Allocation, Ask, Content, JobKey, Report, Term};
@@ -39,13 +39,13 @@ pub enum Refused {
     /// It goes on from what was asked before, and that was not heard.
     #[error("it goes on from what this server has not heard")]
     Unheard,
-    /// It changes an allocation that is not held.
-    #[error("it changes version {told}, and version {held} is held")]
-    NotHeld {
+    /// It changes an allocation that is not the current one.
+    #[error("it changes version {told}, and version {current} is the current one")]
+    NotCurrent {
         /// The version it refers to.
         told: u64,
-        /// The version that is held; 0 for none.
-        held: u64,
+        /// The version of the current one; 0 for none.
+        current: u64,
     },
 }
 
@@ -55,9 +55,9 @@ pub struct Follower {
     controller: Option<ServerId>,
     term: Term,
     round: u64,
-    /// The latest that came, held or not.
+    /// The latest that came, followed or not.
     version: u64,
-    held: Option<Held>,
+    current: Option<Current>,
     /// When the controller of this term last said something.
     heard_at: Option<Nanos>,
     reporter: Reporter,
@@ -65,7 +65,7 @@ pub struct Follower {
 }
 
 #[derive(Clone, Debug)]
-struct Held {
+struct Current {
     term: Term,
     version: u64,
     /// How long it is valid from the moment on at which it came or was renewed.
@@ -79,7 +79,7 @@ struct Held {
 pub enum Decision<'a> {
     /// Of its targets each job has this part, in parts of [`PARTS_PER_TARGET`](crate::PARTS_PER_TARGET).
     Parts(&'a BTreeMap<(JobKey, TargetId), u32>),
-    /// Jobs have these places in an order, the least first.
+    /// Jobs have these ranks in an order, the least first.
     Ranks(BTreeMap<JobKey, u32>),
 }
 
@@ -88,7 +88,7 @@ pub enum Decision<'a> {
 pub enum Wanted {
     /// [`Follower::answer`].
     Answer,
-    /// [`Follower::report`], if there are jobs: what the controller renews is not held.
+    /// [`Follower::report`], if there are jobs: what the controller renews is not there.
     Report,
     /// Nothing.
     Nothing,
@@ -100,14 +100,14 @@ impl Follower {
         Some((self.controller?, self.term))
     }
 
-    /// The version of the present controller's allocation that is held; 0 for none.
+    /// The version of the present controller's allocation that is followed; 0 for none.
     pub fn version(&self) -> u64 {
-        self.held.as_ref().filter(|held| held.term == self.term).map_or(0, |held| held.version)
+        self.current.as_ref().filter(|current| current.term == self.term).map_or(0, |current| current.version)
     }
 
-    /// When the allocation ends that is held.
+    /// When the allocation ends that is followed.
     pub fn ends_at(&self) -> Option<Nanos> {
-        self.held.as_ref().map(|held| held.ends_at)
+        self.current.as_ref().map(|current| current.ends_at)
     }
 
     /// `from` is the controller with this term, by the cluster file or by whoever decides that.
@@ -119,7 +119,7 @@ impl Follower {
             return Err(Refused::OldTerm { told: term, known: self.term });
         }
         if term > self.term {
-            // What is held stays until it ends, or the new controller says something.
+            // What is followed stays until it ends, or the new controller says something.
             (self.term, self.round, self.version, self.heard_at) = (term, 0, 0, None);
             self.controller = Some(from);
         }
@@ -132,7 +132,7 @@ impl Follower {
         }
     }
 
-    /// The controller asks for a report, which [`Self::answer`] gives; or for none, and only says that what is held goes on.
+    /// The controller asks for a report, which [`Self::answer`] gives; or for none, and only says that what is followed goes on.
     ///
     /// # Errors
     /// It is not to be answered, nor does it renew anything.
@@ -162,8 +162,8 @@ impl Follower {
         self.round = round;
         self.heard_at = Some(now);
         let term = self.term;
-        if let Some(held) = self.held.as_mut().filter(|held| renews && held.term == term) {
-            held.ends_at = now + held.valid;
+        if let Some(current) = self.current.as_mut().filter(|current| renews && current.term == term) {
+            current.ends_at = now + current.valid;
         }
         Ok(match ask {
             Ask::Nothing { .. } if self.version() > 0 => Wanted::Nothing,
@@ -212,14 +212,14 @@ impl Follower {
             return Err(Refused::Replayed { told: version, known: self.version });
         }
         (self.version, self.heard_at) = (version, Some(now));
-        let held = self.version();
+        let current = self.version();
         let valid = Nanos::from_millis(u64::from(valid_ms));
         let mut parts = BTreeMap::new();
         if let Content::Rates { after: told @ 1.., .. } = content {
-            if told != held {
-                return Err(Refused::NotHeld { told, held });
+            if told != current {
+                return Err(Refused::NotCurrent { told, current });
             }
-            parts = self.held.take().map(|held| held.parts).unwrap_or_default();
+            parts = self.current.take().map(|current| current.parts).unwrap_or_default();
         }
         let key = |number: u32, target: TargetId| Some((self.reporter.job(number)?.clone(), target));
         let mut ranks = None;
@@ -233,18 +233,18 @@ impl Follower {
                 ranks = Some(named.collect());
             }
         }
-        let held = self.held.insert(Held { term, version, valid, ends_at: now + valid, parts });
-        Ok(ranks.map_or(Decision::Parts(&held.parts), Decision::Ranks))
+        let current = self.current.insert(Current { term, version, valid, ends_at: now + valid, parts });
+        Ok(ranks.map_or(Decision::Parts(&current.parts), Decision::Ranks))
     }
 
     /// Ends an allocation that was not renewed in time; whether one has ended, so that targets are to share fairly.
     pub fn expire(&mut self, now: Nanos) -> bool {
-        self.held.take_if(|held| held.ends_at <= now).is_some()
+        self.current.take_if(|current| current.ends_at <= now).is_some()
     }
 
-    /// Gives up what is held: the server follows another policy now, or begins anew with this one.
+    /// Gives up what is followed: the server follows another policy now, or begins anew with this one.
     pub fn forget(&mut self) {
-        self.held = None;
+        self.current = None;
         self.reporter.forget();
     }
 }
@@ -360,11 +360,11 @@ mod tests {
         assert_eq!(follower.ask(at(199), IO1, &goes_on(5)), Ok(Wanted::Report));
         assert_eq!(follower.ask(at(199), IO1, &goes_on(5)), Err(Refused::Replayed { told: 5, known: 5 }));
         let refused = follower.take(at(200), IO1, allocation(1, 3, rates(1, &[])));
-        assert_eq!(refused, Err(Refused::NotHeld { told: 1, held: 0 }));
+        assert_eq!(refused, Err(Refused::NotCurrent { told: 1, current: 0 }));
     }
 
     #[test]
-    fn changes_are_made_to_what_is_held() {
+    fn changes_are_made_to_the_current_allocation() {
         let mut follower = Follower::default();
         let now = Nanos::from_secs(1);
         let job = |name| ReportedJob::from(&JobInfo::new(name, "ada", "astro"));
@@ -373,20 +373,20 @@ mod tests {
         follower.ask(now, IO1, &ask(1, 1, false)).unwrap();
         let Report::Changes(told) = follower.answer(&using) else { unreachable!("it is the first") };
         let [a, b, c] = [0, 1, 2].map(|at| told.jobs[at].0);
-        let held = |decision: Decision| match decision {
+        let parts = |decision: Decision| match decision {
             Decision::Parts(parts) => {
                 parts.iter().map(|((job, _), parts)| (job.name.to_string(), *parts)).collect::<Vec<_>>()
             }
             Decision::Ranks(_) => unreachable!("it has parts"),
         };
         let first = follower.take(now, IO1, allocation(1, 1, rates(0, &[(a, 10), (b, 20)]))).unwrap();
-        assert_eq!(held(first), [("a".to_owned(), 10), ("b".to_owned(), 20)]);
+        assert_eq!(parts(first), [("a".to_owned(), 10), ("b".to_owned(), 20)]);
         let mut changes = rates(1, &[(b, 5), (c, 7), (99, 9)]);
         let Content::Rates { gone, .. } = &mut changes else { unreachable!("it has rates") };
         gone.push((a, TargetId(3)));
         let next = follower.take(now, IO1, allocation(1, 2, changes)).unwrap();
-        assert_eq!(held(next), [("b".to_owned(), 5), ("c".to_owned(), 7)], "who is not known has nothing");
+        assert_eq!(parts(next), [("b".to_owned(), 5), ("c".to_owned(), 7)], "who is not known has nothing");
         let refused = follower.take(now, IO1, allocation(1, 4, rates(3, &[])));
-        assert_eq!(refused, Err(Refused::NotHeld { told: 3, held: 2 }));
+        assert_eq!(refused, Err(Refused::NotCurrent { told: 3, current: 2 }));
     }
 }

@@ -5,9 +5,9 @@
 //!
 //! The followers report which job uses which of their targets, what it had there and whether it wants more ([`Report`], [`Load`]), and
 //! every interval the controller decides ([`Plan`], by the schemes of [`isonomia_allocation`], over those who want more than is due to
-//! them) and says what each job gets of each target ([`Allocation`]). Only what has changed is said, in both directions ([`Standing`]): a follower reports by itself when something has, and its last word holds
+//! them) and says what each job gets of each target ([`Allocation`]). Only what has changed is said, in both directions ([`Standing`]): a follower reports by itself when something has, and its last word counts
 //! until then. Now and then the controller asks ([`Ask`]; under policies that go by what jobs have at the moment, in every interval),
-//! which also renews what the follower holds; in between it
+//! which also renews what the follower has; in between it
 //! only says that it goes on. Whoever has not answered within [`TIMEOUT`] is left out until he does; when fewer
 //! than [`QUORUM_PERCENT`] of those who have jobs can be counted on, nothing is decided. An allocation is valid for some time
 //! after it came or was renewed; then it ends, and the targets share fairly by the policy's tree until there is a new one. So
@@ -21,7 +21,7 @@
 //! What GIFT owes to whom is the ledger ([`Kept`]): whoever drives this puts its changes on stable storage before he sends
 //! what was decided with them.
 //!
-//! What a server reports of its targets, and what their arbiters are told, is here as well ([`Using::of`], [`parts`], [`places`]), so that
+//! What a server reports of its targets, and what their arbiters are told, is here as well ([`Using::of`], [`parts`], [`ranks`]), so that
 //! the simulator decides over the same reports as a controller does, and its arbiters follow in the same way.
 //!
 //! There is no clock, thread, socket, or randomness in here.
@@ -43,7 +43,7 @@ pub use controller::{
 pub use follower::{Decision, Follower, Refused, Wanted};
 pub use kept::{AccountKept, BadKept, Change, Kept, PREFIX, PaidPeriod, Payment};
 pub use lease::{FLOOR, lease_looked_at_every, lease_s};
-pub use local::{KnownJobs, LOOK_FOR_PHASES_EVERY, look_every, metadata_parts, parts, places};
+pub use local::{KnownJobs, LOOK_FOR_PHASES_EVERY, look_every, metadata_parts, parts, ranks};
 pub use message::{
     Allocation, Ask, BadMessage, Changes, Content, FORMAT, JOBS_MAX, JobKey, Load, MESSAGE_LEN_MAX, PARTS_PER_TARGET,
     Progress, ROWS_MAX, Rate, Report, ReportedJob, Row, Term,

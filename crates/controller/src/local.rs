@@ -52,7 +52,7 @@ impl Using {
         Self::gather(table, targets, |_, _| None)
     }
 
-    /// `progress` is by the places of target and row.
+    /// `progress` is by the indices of target and row.
     fn gather(
         table: &Table,
         targets: impl IntoIterator<Item = Option<TargetId>>,
@@ -69,14 +69,14 @@ impl Using {
         let mut using: BTreeMap<JobKey, Self> = BTreeMap::new();
         for (target, (id, rows)) in targets.into_iter().zip(&table.targets).enumerate() {
             let Some(id) = id else { continue };
-            for (place, row) in rows.iter().enumerate() {
+            for (index, row) in rows.iter().enumerate() {
                 let Some(info) = jobs.get(row.job as usize).copied() else { continue };
                 let one = || Self { job: ReportedJob::from(info), at: Vec::new() };
                 let at = &mut using.entry(JobKey::of(info)).or_insert_with(one).at;
                 let load = Load::of(Nanos(row.service_ns), Nanos(table.window_ns), row.is_short);
                 match at.last_mut().filter(|(last, _)| *last == id) {
                     Some((_, of)) => of.load = of.load.with(load),
-                    None => at.push((id, Use { load, progress: progress(target, place) })),
+                    None => at.push((id, Use { load, progress: progress(target, index) })),
                 }
             }
         }
@@ -110,8 +110,8 @@ pub fn metadata_parts(parts: &BTreeMap<TargetId, Vec<(JobId, f64)>>) -> Vec<(Job
     sums.into_iter().map(|(job, (sum, count))| (job, sum / count)).collect()
 }
 
-/// The places of a server's jobs in an order of all ([`isonomia_policy::Arbiter::set_rank`]).
-pub fn places<'a>(order: impl IntoIterator<Item = (&'a JobKey, u32)>, known: &KnownJobs) -> BTreeMap<JobId, u32> {
+/// The ranks of a server's jobs in an order of all ([`isonomia_policy::Arbiter::set_rank`]).
+pub fn ranks<'a>(order: impl IntoIterator<Item = (&'a JobKey, u32)>, known: &KnownJobs) -> BTreeMap<JobId, u32> {
     let of = |(job, rank): (&JobKey, u32)| known.get(job).into_iter().flatten().map(move |id| (*id, rank));
     order.into_iter().flat_map(of).collect()
 }
@@ -189,6 +189,6 @@ mod tests {
         let more = parts.into_iter().chain([(other, vec![(JobId(1), half), (JobId(4), half)])]).collect();
         let of_metadata = [(JobId(1), 400_000.0), (JobId(2), 300_000.0), (JobId(3), 10_000.0), (JobId(4), 500_000.0)];
         assert_eq!(metadata_parts(&more), of_metadata, "those of the targets in the mean, whoever uses how many");
-        assert_eq!(places([(&b, 4), (&stranger, 1)], &known), BTreeMap::from([(JobId(3), 4)]));
+        assert_eq!(ranks([(&b, 4), (&stranger, 1)], &known), BTreeMap::from([(JobId(3), 4)]));
     }
 }

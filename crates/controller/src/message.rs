@@ -37,7 +37,7 @@ pub enum Ask {
         round: u64,
         /// Everything is to be reported, and not only what has changed.
         wants_all: bool,
-        /// The allocation that the server holds of this term goes on.
+        /// The allocation that the server has of this term goes on.
         renews: bool,
     },
     /// Of the controller that asked before, a few rounds later: what has changed is to be reported, and the allocation goes on.
@@ -59,15 +59,15 @@ pub enum Ask {
 /// What the jobs of one server use of its targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Report {
-    /// What was reported before still holds.
+    /// What was reported before is still true.
     Same {
         /// The last byte of the term.
         tag: u8,
         /// The last byte of the round that is answered.
         round: u8,
-        /// The last byte of the number of the report that holds.
+        /// The last byte of the number of the report that counts.
         number: u8,
-        /// The last byte of the version of the allocation that the server holds.
+        /// The last byte of the version of the allocation that the server has.
         version: u8,
     },
     /// What has changed since the report before.
@@ -81,7 +81,7 @@ pub struct Changes {
     pub term: Term,
     /// What is answered; 0 if nobody has asked.
     pub round: u64,
-    /// The version of the allocation that the server holds; 0 for none.
+    /// The version of the allocation that the server has; 0 for none.
     pub version: u64,
     /// Counts what the server reports to one controller.
     pub number: u64,
@@ -172,7 +172,7 @@ pub enum Content {
         /// Who gets nothing more of which target.
         gone: Vec<(u32, TargetId)>,
     },
-    /// The places of jobs in an order, the least first.
+    /// The ranks of jobs in an order, the least first.
     Ranks(Vec<(u32, u32)>),
 }
 

@@ -1,4 +1,4 @@
-//! One decision: what holds of each server in, what each is to be told out.
+//! One decision: what is known of each server in, what each is to be told out.
 
 mod accounts;
 mod joined;
@@ -110,7 +110,7 @@ pub struct Decided {
 pub enum Given {
     /// Parts of its targets, by job and target.
     Rates(Vec<Rate>),
-    /// Places in an order, by job.
+    /// Ranks in an order, by job.
     Ranks(Vec<(u32, u32)>),
 }
 
@@ -261,10 +261,10 @@ impl Plan {
         let mut given: Vec<Vec<Rate>> = vec![Vec::new(); standing.len()];
         // The problem has the applications in the order of the jobs' keys, without those that are satisfied.
         let mut app = 0;
-        for (place, job) in self.joined.iter().enumerate() {
-            let is_satisfied = satisfied.is(place);
+        for (index, job) in self.joined.iter().enumerate() {
+            let is_satisfied = satisfied.is(index);
             let rate = |target| match (&allocation, indices.of(target)) {
-                _ if is_satisfied => satisfied.due(place, target),
+                _ if is_satisfied => satisfied.due(index, target),
                 (Some(allocation), Some(index)) => allocation.rate_at(app, index),
                 _ => 0.0,
             };
@@ -291,7 +291,7 @@ impl Plan {
         let weight = |share: f64| (share * count).max(f64::MIN_POSITIVE);
         let weights = due(&self.levels, &infos).into_iter().map(weight).collect();
         let satisfied = Satisfied::new(&self.joined, weights);
-        let others = || self.joined.iter().enumerate().filter(|(place, _)| !satisfied.is(*place));
+        let others = || self.joined.iter().enumerate().filter(|(index, _)| !satisfied.is(*index));
         let mut indices = Indices::default();
         others().flat_map(|(_, job)| &job.rows).for_each(|row| indices.enter(row.target));
         let left = |target| (self.names.target(target), satisfied.left(target));
@@ -301,7 +301,7 @@ impl Plan {
         let without_room = self.without_room();
         let counts_runs = self.by.counts_runs();
         let mut apps = Vec::with_capacity(infos.len());
-        for (at, (place, job)) in others().enumerate() {
+        for (at, (index, job)) in others().enumerate() {
             let mut at_targets: Vec<TargetIndex> = job.rows.iter().filter_map(|row| indices.of(row.target)).collect();
             at_targets.sort_unstable();
             at_targets.dedup();
@@ -310,7 +310,7 @@ impl Plan {
                 throttle_friendly,
                 runs: if counts_runs { self.runs.get(&job.account).copied().unwrap_or(1) } else { 1 },
                 user: Some(job.account.clone()),
-                weight: satisfied.weight(place),
+                weight: satisfied.weight(index),
                 // What is only claimed is worth no more than one node.
                 nodes: if job.info.within.is_none() { job.info.nodes } else { 1 },
                 ..App::new(self.names.app(at), at_targets)
@@ -402,7 +402,7 @@ fn account(identity: &BTreeSet<Trait>, info: &JobInfo) -> Arc<str> {
     identity.iter().map(of).collect::<Vec<_>>().join(" ").into()
 }
 
-/// The place of each job in the order, over all targets that it uses.
+/// The rank of each job in the order, over all targets that it uses.
 fn ranks(order: Order, known: &Joined, standing: &BTreeMap<ServerId, &Standing>) -> BTreeMap<ServerId, Given> {
     let mut ranks: Vec<Vec<(u32, u32)>> = vec![Vec::new(); standing.len()];
     for job in known.iter() {
@@ -437,7 +437,7 @@ pub(super) mod tests {
     use crate::message::{Changes, Load, ReportedJob, Row};
     use isonomia_units::TargetId;
 
-    /// What holds of a server with jobs of one user, which it numbers from 0: the name, the target, and the service that its phase
+    /// What is known of a server with jobs of one user, which it numbers from 0: the name, the target, and the service that its phase
     /// had there.
     pub(super) fn standing(rows: &[(&str, u16, u64)]) -> Standing {
         let job =

@@ -28,7 +28,7 @@ pub struct Use {
     pub progress: Option<Progress>,
 }
 
-/// What holds of a server by its reports.
+/// What is known of a server by its reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
     /// Of the last report.
@@ -46,7 +46,7 @@ struct Known {
     rows: Vec<(TargetId, Use)>,
 }
 
-/// Changes that do not follow what holds, or are too many.
+/// Changes that do not follow what is known, or are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap;
 

@@ -158,7 +158,7 @@ struct Running {
     left_ns: f64,
 }
 
-/// GIFT's 250 applications, which compute and do I/O in turn; each phase lasts as long as the allocations make it.
+/// GIFT's 250 applications, which compute and do I/O alternately; each phase lasts as long as the allocations make it.
 #[test]
 fn two_days_of_gifts_applications_cost_less_than_4_mb() {
     let duration = Nanos::from_secs(DAYS * 86_400);

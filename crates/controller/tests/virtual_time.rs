@@ -221,7 +221,7 @@ impl World {
                     }
                     Ok(Decision::Ranks(_)) => panic!("an order under gift"),
                     // It says so at once, as something that has changed.
-                    Err(Refused::NotHeld { .. }) => {
+                    Err(Refused::NotCurrent { .. }) => {
                         let report = follower.report(now, &using);
                         return self.send(to, from, Message::Report(report));
                     }
@@ -304,7 +304,7 @@ proptest! {
     /// Whatever happens: nobody follows an old controller, nothing is followed that was not renewed, no coupon is lost or made
     /// up. And once things go well again, everybody with jobs follows the last controller within two intervals.
     #[test]
-    fn it_holds_whatever_is_lost_late_or_repeated(
+    fn it_is_right_whatever_is_lost_late_or_repeated(
         seed in any::<u64>(), lost in 0.0..0.5, twice in 0.0..0.3, late in 0.0..0.3, kills in any::<bool>(),
     ) {
         let mut world = World::new(seed, Faults { lost, twice, late, kills });
@@ -330,7 +330,7 @@ proptest! {
         for server in (1..=SERVERS).map(ServerId) {
             let follower = &world.followers[&server];
             prop_assert_eq!(follower.controller(), Some((ServerId(2), Term { epoch: 1, number: world.term })));
-            prop_assert!(follower.version() > 0, "server {} holds nothing", server);
+            prop_assert!(follower.version() > 0, "server {} has nothing", server);
         }
         prop_assert!(!world.kept().accounts.is_empty() || world.kept().system.is_some());
     }

@@ -19,7 +19,7 @@ impl Prefix {
     }
 
     /// Whether `path` leads there from `base`, the kernel's name of the directory that it starts from.
-    pub fn holds(&self, base: Option<&[u8]>, path: &[u8]) -> bool {
+    pub fn contains(&self, base: Option<&[u8]>, path: &[u8]) -> bool {
         if path.is_empty() {
             return false;
         }
@@ -31,7 +31,7 @@ impl Prefix {
     }
 }
 
-/// Whether a directory of the kernel's is what a process has in place of one of the prefix.
+/// Whether a directory of the kernel's is what a process has instead of one of the prefix.
 fn stands_for_the_prefix(base: &[u8]) -> bool {
     let base = base.strip_suffix(b" (deleted)").unwrap_or(base);
     base.starts_with(PLACEHOLDER) || base.starts_with(b"/proc/") && base.ends_with(NOWHERE)
@@ -60,20 +60,20 @@ mod tests {
         let here = Some(&b"/tmp"[..]);
         for leak in ["/isonomia", "/isonomia/x", "//isonomia/./x", "/tmp/../isonomia", "../isonomia/x", ".././isonomia"]
         {
-            assert!(prefix.holds(here, leak.as_bytes()), "{leak}");
+            assert!(prefix.contains(here, leak.as_bytes()), "{leak}");
         }
         for other in ["/", "/isonomiac", "/x/isonomia", "/isonomia/../x", "isonomia", "", "../isonomia/.."] {
-            assert!(!prefix.holds(here, other.as_bytes()), "{other}");
+            assert!(!prefix.contains(here, other.as_bytes()), "{other}");
         }
-        assert!(!prefix.holds(None, b"isonomia") && prefix.holds(Some(b"/"), b"isonomia"));
+        assert!(!prefix.contains(None, b"isonomia") && prefix.contains(Some(b"/"), b"isonomia"));
     }
 
     #[test]
     fn what_stands_for_the_prefix_is_known() {
         let prefix = Prefix::new(Path::new("/isonomia")).expect("a prefix");
         for base in ["/proc/12/fdinfo", "/proc/12/fdinfo (deleted)", "/memfd:isonomia-file (deleted)"] {
-            assert!(prefix.holds(Some(base.as_bytes()), b"x"), "{base}");
-            assert!(!prefix.holds(Some(base.as_bytes()), b"/etc/x"), "{base}");
+            assert!(prefix.contains(Some(base.as_bytes()), b"x"), "{base}");
+            assert!(!prefix.contains(Some(base.as_bytes()), b"/etc/x"), "{base}");
         }
         assert!(Prefix::new(Path::new("/")).is_none() && Prefix::new(Path::new("x")).is_none());
     }

@@ -72,7 +72,7 @@ fn receive(listener: &OwnedFd) -> Result<Option<seccomp_notif>> {
 }
 
 /// Whether the thread waits in the call still, so that what was read of its memory is what the call names: a signal may
-/// have taken it out, and by then it may have put another path in the same place.
+/// have taken it out, and by then it may have put another path at the same address.
 fn is_stopped(listener: &OwnedFd, stopped: &seccomp_notif) -> bool {
     // SAFETY: this command reads a number.
     unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const stopped.id) == 0 }
@@ -106,7 +106,7 @@ fn leaked_path(stopped: &seccomp_notif, argument: PathArgument, prefix: &Prefix)
         None => format!("/proc/{}/cwd", stopped.pid),
     };
     let base = std::fs::read_link(link).ok();
-    prefix.holds(base.as_ref().map(|base| base.as_os_str().as_bytes()), &path).then_some(path)
+    prefix.contains(base.as_ref().map(|base| base.as_os_str().as_bytes()), &path).then_some(path)
 }
 
 fn line(call: &Call, path: &[u8], pid: u32) -> String {

@@ -55,7 +55,7 @@ const NOTHING: libc::Dl_info = libc::Dl_info {
 /// Name and address of the object that `address` lies in.
 fn object_of(address: *const c_void) -> Option<(*const c_char, *mut c_void)> {
     let mut info = NOTHING;
-    // SAFETY: any address may be asked for, and the answer goes to a place of this function's own.
+    // SAFETY: any address may be asked for, and the answer goes to memory of this function's own.
     let found = unsafe { libc::dladdr(address, &mut info) } != 0;
     found.then_some((info.dli_fname, info.dli_fbase))
 }
@@ -129,7 +129,7 @@ fn has_version(address: *mut c_void) -> bool {
     }
     let extra = |flags| {
         let (mut info, mut extra) = (NOTHING, ptr::null_mut());
-        // SAFETY: any address may be asked for, and the answers go to places of this function's own.
+        // SAFETY: any address may be asked for, and the answers go to memory of this function's own.
         let found = unsafe { dladdr1(address, &mut info, &mut extra, flags) } != 0;
         if found { extra } else { ptr::null_mut() }
     };

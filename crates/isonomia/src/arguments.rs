@@ -28,7 +28,7 @@ pub use policy::{PolicyCommand, PolicyOptions};
 pub use record::RecordOptions;
 pub use reproduce::{Papers, ReproduceOptions};
 pub use rule::{RuleCommand, RuleOptions};
-pub use stripe::{PlaceOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
+pub use stripe::{LocationOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
 pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeMoveOptions, VolumeOptions};
 pub use whole::WholeOptions;
 
@@ -117,7 +117,7 @@ pub struct ReachOptions {
     pub protection: ProtectionOptions,
 }
 
-/// How sessions on TCP are protected.
+/// How connections on TCP are protected.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ProtectionOptions {
     /// Name of the server on TCP; any other one is refused [default: any]

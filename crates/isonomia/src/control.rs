@@ -107,7 +107,7 @@ impl Control {
         self.connection.answer_within(timeout);
     }
 
-    /// Sets the policy of the server's cluster, or of the server alone; if `instead_of` is given, only in place of that.
+    /// Sets the policy of the server's cluster, or of the server alone; if `instead_of` is given, only instead of that.
     pub fn set_policy(
         &mut self,
         policy: &PolicySpec,

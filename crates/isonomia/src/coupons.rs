@@ -60,7 +60,7 @@ fn ledger(options: &WholeOptions) -> Result<LedgerStatus> {
             let seen = all.look();
             let controller = |seen: &whole::Seen| Some(seen.status()?.cluster.as_ref()?.controller.clone());
             let decides = |seen: &whole::Seen| controller(seen).is_some_and(|controller| controller.is_here);
-            let error = |seen: &whole::Seen| Some(format!("{}: {}", seen.place.name, controller(seen)?.error?));
+            let error = |seen: &whole::Seen| Some(format!("{}: {}", seen.member.name, controller(seen)?.error?));
             let errors: Vec<String> = seen.iter().filter_map(error).collect();
             match seen.into_iter().find(decides).map(|seen| seen.found) {
                 Some(Ok((mut control, _))) => control.ledger(),
@@ -148,7 +148,7 @@ const CREDIT: &str = r#"#!/bin/sh
 # Node-minutes for coupons that were not redeemed, as isonomia regret --slurm printed them. What is added is the
 # limit GrpTRESMins=node of the user's one association. Save it in a file and run that: it notes what it does in a
 # file beside it (credits.sh.done), and credits no period twice. So it can be run again after it stopped. Without
-# that file, or in another place, it would credit once more.
+# that file, or in another directory, it would credit once more.
 status=0
 notes=$0.done
 passed_over() {

@@ -1,8 +1,8 @@
 //! What goes to standard error, and how much of it.
 //!
-//! Clients cause lines in a server's log, and a hostile one would fill the disk with them. So each place in the code
+//! Clients cause lines in a server's log, and a hostile one would fill the disk with them. So each call site
 //! writes a few lines for each user within a while, and some more for all users together; what is left out is counted,
-//! and the number stands before the next line of that place. It holds for every line, whoever writes it, at `info` and
+//! and the number stands before the next line of that site. It applies to every line, whoever writes it, at `info` and
 //! above; whoever asks for `debug` gets everything.
 
 use isonomia_units::Nanos;
@@ -24,12 +24,12 @@ use tracing_subscriber::registry::LookupSpan;
 /// a program that waits is killed.
 const DEFAULT: &str = "info,fjall=warn,lsm_tree=error,fuser=warn,fuser::reply=off";
 
-/// Lines of one place in the code for one user within [`WINDOW`].
+/// Lines of one call site for one user within [`WINDOW`].
 const LINES_OF_USER_MAX: u64 = 10;
-/// Lines of one place in the code within [`WINDOW`].
+/// Lines of one call site within [`WINDOW`].
 const LINES_MAX: u64 = 50;
 const WINDOW: Nanos = Nanos::from_secs(10);
-/// Users whose lines are counted apart; those of more users count for the place alone.
+/// Users whose lines are counted apart; those of more users count for the site alone.
 const USERS_MAX: usize = 1_024;
 
 /// Tells whoever started the program. What cannot be told is lost, and ends nothing: the disk with the log may be full, or
@@ -63,12 +63,12 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let place = event.metadata();
-        if *place.level() <= Level::INFO {
+        let site = event.metadata();
+        if *site.level() <= Level::INFO {
             let mut user = User(None);
             event.record(&mut user);
             let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-            match limiter.admit(isonomia_transport::monotonic_now(), place.callsite(), user.0) {
+            match limiter.admit(isonomia_transport::monotonic_now(), site.callsite(), user.0) {
                 // Nothing is formatted, and so nothing is written.
                 None => return Ok(()),
                 Some(0) => {}
@@ -92,9 +92,9 @@ impl Visit for User {
     fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
 }
 
-/// Counts the lines of places `P`.
+/// Counts the lines of sites `P`.
 struct Limiter<P> {
-    places: HashMap<P, Window>,
+    sites: HashMap<P, Window>,
     /// What is about no user counts as one user.
     users: HashMap<(P, Option<u64>), Window>,
 }
@@ -131,12 +131,12 @@ impl Window {
 
 impl<P: Clone + Eq + Hash> Limiter<P> {
     fn new() -> Self {
-        Self { places: HashMap::new(), users: HashMap::new() }
+        Self { sites: HashMap::new(), users: HashMap::new() }
     }
 
-    /// Whether a line of `place` about `user` is written at `now`: then, how many were left out before it.
-    fn admit(&mut self, now: Nanos, place: P, user: Option<u64>) -> Option<u64> {
-        let key = (place.clone(), user);
+    /// Whether a line of `site` about `user` is written at `now`: then, how many were left out before it.
+    fn admit(&mut self, now: Nanos, site: P, user: Option<u64>) -> Option<u64> {
+        let key = (site.clone(), user);
         if self.users.len() >= USERS_MAX && !self.users.contains_key(&key) {
             self.users.retain(|_, window| !window.is_over(now));
         }
@@ -145,16 +145,16 @@ impl<P: Clone + Eq + Hash> Limiter<P> {
         } else {
             None
         };
-        let of_place = self.places.entry(place).or_insert_with(|| Window::new(now));
+        let of_site = self.sites.entry(site).or_insert_with(|| Window::new(now));
         if !of_user.as_mut().is_none_or(|window| window.has_room(now, LINES_OF_USER_MAX)) {
             of_user.into_iter().for_each(|window| window.left_out += 1);
             return None;
         }
-        if !of_place.has_room(now, LINES_MAX) {
-            of_place.left_out += 1;
+        if !of_site.has_room(now, LINES_MAX) {
+            of_site.left_out += 1;
             return None;
         }
-        Some(of_place.write() + of_user.map_or(0, Window::write))
+        Some(of_site.write() + of_user.map_or(0, Window::write))
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         let mut limiter = Limiter::new();
         let mut written = |user| (0..1_000).filter(|_| limiter.admit(START, "refused", Some(user)).is_some()).count();
         assert_eq!((written(1), written(2)), (10, 10));
-        assert_eq!(limiter.admit(START, "closed", Some(1)), Some(0), "another place");
+        assert_eq!(limiter.admit(START, "closed", Some(1)), Some(0), "another site");
         let later = START + WINDOW;
         assert_eq!(limiter.admit(later, "refused", Some(1)), Some(990), "what was left out is counted");
         assert_eq!(limiter.admit(later, "refused", Some(1)), Some(0));

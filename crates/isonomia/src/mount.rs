@@ -81,14 +81,14 @@ pub fn mount(options: &MountOptions) -> Result<()> {
         rustix::process::setsid().context("cannot leave the session of the terminal")?;
     }
     let log = options.background.then(|| open_log(options.log.as_deref())).transpose()?;
-    // Before the mount, so that it holds nothing of it.
+    // Before the mount, so that it has nothing of it.
     let guard = start_guard(log.as_ref());
     // Before the mount, so that no signal is missed once it can be seen.
     let signals = Signals::new([SIGINT, SIGTERM])?;
     let mounted = isonomia_mount::mount(&options.dir, &translated)?;
-    let place = mounted.place().to_owned();
+    let point = mounted.mount_point().to_owned();
     let guard =
-        guard.and_then(|mut guard| guard.watch(&place).map(|()| guard).context("it cannot be told of the mount"));
+        guard.and_then(|mut guard| guard.watch(&point).map(|()| guard).context("it cannot be told of the mount"));
     announce(&mounted)?;
     if let Some(log) = log {
         leave_terminal(&log)?;
@@ -97,7 +97,7 @@ pub fn mount(options: &MountOptions) -> Result<()> {
         tracing::warn!("{NO_GUARD}: {error:#}");
     }
     unmount_on_signal(signals, &mounted);
-    mounted.serve().with_context(|| format!("the mount at {} broke", place.display()))?;
+    mounted.serve().with_context(|| format!("the mount at {} broke", point.display()))?;
     // The guard would end by itself after this process, and be a zombie until some other process takes notice of it.
     guard.map_or(Ok(()), Guard::dismiss).context("cannot end the guard")
 }
@@ -172,7 +172,7 @@ fn start_in_background(options: &MountOptions, translated: &Options) -> Result<(
 
 /// One line for whoever started the mount and waits for it.
 fn announce(mounted: &Mounted) -> Result<()> {
-    let line = serde_json::json!({ "ready": true, "dir": mounted.place(), "pid": std::process::id() });
+    let line = serde_json::json!({ "ready": true, "dir": mounted.mount_point(), "pid": std::process::id() });
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot say that the mount is ready")
 }

@@ -28,7 +28,7 @@ fn get(options: &WholeOptions, json: bool) -> Result<()> {
                     None => None,
                     Some(status) => Some(status.cluster.as_ref()?.placement.clone()),
                 };
-                (has.as_ref() != Some(&first.placement)).then(|| (seen.place.name.clone(), has))
+                (has.as_ref() != Some(&first.placement)).then(|| (seen.member.name.clone(), has))
             });
             let others = others.collect();
             (first, others)

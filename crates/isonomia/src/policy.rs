@@ -60,7 +60,7 @@ fn shadow(options: &WholeOptions, policy: Option<&PolicySpec>) -> Result<()> {
         Meant::One(mut control, _) => control.set_shadow(policy)?,
         Meant::All(mut all) => {
             for seen in all.look() {
-                let name = &seen.place.name;
+                let name = &seen.member.name;
                 match seen.found {
                     Ok((mut control, _)) => control.set_shadow(policy).with_context(|| name.clone())?,
                     Err(reason) => writeln!(out, "{name} is away, and is not asked: {reason}")?,
@@ -142,7 +142,7 @@ pub fn laggards(all: &mut Whole, version: u64) -> Vec<String> {
         let seen = all.look();
         let (mut lines, mut may_come) = (Vec::new(), false);
         for server in &seen {
-            let name = &server.place.name;
+            let name = &server.member.name;
             match &server.found {
                 Err(reason) => lines.push(format!("{name} is away, and takes it before it serves again: {reason}")),
                 Ok((_, status)) => {

@@ -66,7 +66,7 @@ fn writers(options: &RecordOptions, file: &Path) -> Result<Vec<Writer>> {
         Meant::All(mut all) => {
             let mut writers = Vec::new();
             for seen in all.look() {
-                let name = seen.place.name;
+                let name = seen.member.name;
                 match seen.found {
                     Ok((mut control, _)) => {
                         control.answer_within(control::TIMEOUT);

@@ -8,7 +8,7 @@ use crate::policy::{laggards, warn, warn_of_nobody};
 use crate::table;
 use crate::whole::{self, Meant, report};
 use anyhow::{Context, Result, bail};
-use isonomia_policy::{Allowance, BadRule, Place, PolicySpec, RateRule, Spare, TokenBucket, read_one, read_value};
+use isonomia_policy::{Allowance, BadRule, PolicySpec, Position, RateRule, Spare, TokenBucket, read_one, read_value};
 use isonomia_proto::control::RateStatus;
 use isonomia_units::Nanos;
 use std::io::Write;
@@ -17,12 +17,12 @@ pub fn rule(options: &RuleOptions) -> Result<()> {
     match &options.command {
         RuleCommand::Start { whole, name, scope, rate, realtime, before, last, replace } => {
             let rule = read_one(name, scope, &value(rate, *realtime))?;
-            let place = match before {
-                Some(name) => Place::Before(name.clone()),
-                None if *last => Place::Last,
-                None => Place::First,
+            let position = match before {
+                Some(name) => Position::Before(name.clone()),
+                None if *last => Position::Last,
+                None => Position::First,
             };
-            change(whole, Some(&rule), |policy| started(policy, rule.clone(), &place, *replace))
+            change(whole, Some(&rule), |policy| started(policy, rule.clone(), &position, *replace))
         }
         RuleCommand::Change { whole, name, rate, realtime } => {
             let allowance = read_value(&value(rate, *realtime))?;
@@ -48,7 +48,7 @@ fn with(policy: PolicySpec, rates: TokenBucket) -> Result<PolicySpec> {
     Ok(policy.with_rates(rates).to_string().parse()?)
 }
 
-fn started(policy: &PolicySpec, rule: RateRule, place: &Place, replace: bool) -> Result<PolicySpec> {
+fn started(policy: &PolicySpec, rule: RateRule, position: &Position, replace: bool) -> Result<PolicySpec> {
     let Some(mut rates) = policy.rates().cloned() else {
         if !replace {
             bail!(
@@ -59,7 +59,7 @@ fn started(policy: &PolicySpec, rule: RateRule, place: &Place, replace: bool) ->
         let rates = TokenBucket { rules: vec![rule], burst: TokenBucket::BURST_DEFAULT, spare: Spare::Unused };
         return with(policy.clone(), rates);
     };
-    rates.start(rule, place)?;
+    rates.start(rule, position)?;
     with(policy.clone(), rates)
 }
 
@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn rules_come_go_and_change() {
-        let first = started(&spec("job-fair"), rule("a", "user:ada", "1MB/s"), &Place::First, true).unwrap();
+        let first = started(&spec("job-fair"), rule("a", "user:ada", "1MB/s"), &Position::First, true).unwrap();
         assert_eq!(first.to_string(), "tbf{a@user:ada=1MB/s,burst=3MiB,spare=unused}");
-        let both = started(&first, rule("b", "op:write&job:x", "5ops/s+realtime"), &Place::First, false).unwrap();
+        let both = started(&first, rule("b", "op:write&job:x", "5ops/s+realtime"), &Position::First, false).unwrap();
         let text = "tbf{b@job:x&op:write=5ops/s+realtime,a@user:ada=1MB/s,burst=3MiB,spare=unused}";
         assert_eq!(both.to_string(), text);
         let other = changed(&both, "a", None).unwrap();
@@ -213,13 +213,16 @@ mod tests {
         let two = spec("tbf{a@user:ada=1MB/s,all@user:*=5MB/s,burst=3MiB,spare=unused}");
         let refused = |found: Result<PolicySpec>| format!("{:#}", found.unwrap_err());
         for (found, part) in [
-            (started(&two, rule("a", "user:bob", "1MB/s"), &Place::First, false), "a rule \"a\" already"),
-            (started(&two, rule("c", "user:ada", "2MB/s"), &Place::Last, false), "c contradicts rule a"),
-            (started(&two, rule("c", "user:bob", "2MB/s"), &Place::Last, false), "rule all, which comes before it"),
-            (started(&two, rule("c", "user:*&op:read", "2MB/s"), &Place::Last, false), "rule c would select nothing"),
-            (started(&two, rule("c", "group:*", "2MB/s"), &Place::First, false), "rule a would select nothing"),
-            (started(&two, rule("c", "job:x", "2MB/s"), &Place::Before("z".into()), false), "no rule \"z\""),
-            (started(&spec("fifo"), rule("c", "job:x", "2MB/s"), &Place::First, false), "--replace"),
+            (started(&two, rule("a", "user:bob", "1MB/s"), &Position::First, false), "a rule \"a\" already"),
+            (started(&two, rule("c", "user:ada", "2MB/s"), &Position::Last, false), "c contradicts rule a"),
+            (started(&two, rule("c", "user:bob", "2MB/s"), &Position::Last, false), "rule all, which comes before it"),
+            (
+                started(&two, rule("c", "user:*&op:read", "2MB/s"), &Position::Last, false),
+                "rule c would select nothing",
+            ),
+            (started(&two, rule("c", "group:*", "2MB/s"), &Position::First, false), "rule a would select nothing"),
+            (started(&two, rule("c", "job:x", "2MB/s"), &Position::Before("z".into()), false), "no rule \"z\""),
+            (started(&spec("fifo"), rule("c", "job:x", "2MB/s"), &Position::First, false), "--replace"),
             (changed(&two, "z", None), "there is no rule \"z\" (rules: a, all)"),
             (stopped(&spec("tbf{a@job:a=1MB/s}"), "a", None), "a is the last rule"),
             (spared(&spec("tbf{a@job:a=1MB/s}"), Spare::Proportional), "add job:*=RATE"),

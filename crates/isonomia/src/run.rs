@@ -18,7 +18,7 @@ const LIBRARY: &str = "libisonomia_preload.so";
 /// The library of `--hints`, beside the other one.
 const HINTS_LIBRARY: &str = "libisonomia_hints.so";
 /// Where the library is, seen from the directory of this program: built by cargo, installed, packaged.
-const LIBRARY_PLACES: [&str; 3] = [".", "../lib", "../lib/isonomia"];
+const LIBRARY_DIRS: [&str; 3] = [".", "../lib", "../lib/isonomia"];
 pub const PREFIX_DEFAULT: &str = "/isonomia";
 
 /// What a shell reports for a command that is not found, and for one that cannot be executed.
@@ -94,10 +94,10 @@ fn library(given: Option<&Path>) -> Result<PathBuf> {
 pub fn beside_program(name: &str, advice: &str) -> Result<PathBuf> {
     let program = env::current_exe().with_context(|| format!("cannot tell where this program is; {advice}"))?;
     let dir = program.parent().unwrap_or(Path::new("/"));
-    let found = LIBRARY_PLACES.iter().find_map(|place| dir.join(place).join(name).canonicalize().ok());
+    let found = LIBRARY_DIRS.iter().find_map(|below| dir.join(below).join(name).canonicalize().ok());
     found.with_context(|| {
-        let places = LIBRARY_PLACES.map(|place| dir.join(place).display().to_string()).join(", ");
-        format!("{name} is in none of {places}; {advice}")
+        let tried = LIBRARY_DIRS.map(|below| dir.join(below).display().to_string()).join(", ");
+        format!("{name} is in none of {tried}; {advice}")
     })
 }
 

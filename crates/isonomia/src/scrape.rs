@@ -73,9 +73,9 @@ async fn accept_all(listener: TcpListener, status: Arc<impl Fn() -> Status + Sen
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "metrics are not served"),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // The semaphore is never closed.
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
         let socket = match listener.accept().await {
             Ok((socket, _)) => socket,
             Err(error) => {
@@ -100,7 +100,7 @@ async fn accept_all(listener: TcpListener, status: Arc<impl Fn() -> Status + Sen
                 Ok(Err(error)) => tracing::debug!(%error, "a scrape broke off"),
                 Err(_) => tracing::debug!("a scrape took too long"),
             }
-            drop(place);
+            drop(slot);
         });
     }
 }

@@ -156,7 +156,7 @@ fn host_name() -> String {
 }
 
 /// Makes the directory of the default socket, or makes sure that nobody else can put a socket there: a client finds who
-/// listens, but not who should. `option` names another place.
+/// listens, but not who should. `option` names another path.
 pub fn prepare_directory(dir: &Path, option: &str) -> Result<()> {
     let uid = rustix::process::geteuid().as_raw();
     // Users of the system's own server pass through.
@@ -167,7 +167,7 @@ pub fn prepare_directory(dir: &Path, option: &str) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => {
             return Err(error)
-                .with_context(|| format!("cannot make {shown} for the socket; {option} names another place"));
+                .with_context(|| format!("cannot make {shown} for the socket; {option} names another path"));
         }
     }
     let found = std::fs::symlink_metadata(dir).with_context(|| format!("cannot look at {shown}"))?;
@@ -176,7 +176,7 @@ pub fn prepare_directory(dir: &Path, option: &str) -> Result<()> {
         let kind = if found.is_dir() { "directory" } else { "file" };
         bail!(
             "{shown} is a {kind} of user {owner} with mode {mode:04o}, and the socket would be in it: it must be a directory \
-             of this user that nobody else can write to; remove it, or name another place with {option}"
+             of this user that nobody else can write to; remove it, or name another path with {option}"
         );
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! `isonomia stripe`: how files are striped over servers.
 
-use crate::arguments::{PlaceOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
+use crate::arguments::{LocationOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
 use crate::control::{Control, addresses};
 use crate::run::PREFIX_DEFAULT;
 use anyhow::{Context, Result, bail};
@@ -43,15 +43,15 @@ struct Shown {
 }
 
 fn get(options: &StripeGetOptions) -> Result<()> {
-    let place = Place::of(&options.path, &options.place)?;
+    let location = Location::of(&options.path, &options.location)?;
     let shown = || options.path.display();
-    let found = match place.get() {
+    let found = match location.get() {
         Ok(text) => {
             let text = String::from_utf8(text).ok().with_context(|| format!("{}: no layout", shown()))?;
             Some(text.parse::<Striping>().with_context(|| format!("{}", shown()))?)
         }
         Err(Errno::NODATA) => None,
-        Err(errno) => return Err(place.error(errno)).with_context(|| format!("{}", shown())),
+        Err(errno) => return Err(location.error(errno)).with_context(|| format!("{}", shown())),
     };
     let mut out = std::io::stdout().lock();
     if options.json {
@@ -69,7 +69,7 @@ fn get(options: &StripeGetOptions) -> Result<()> {
 }
 
 fn set(options: &StripeSetOptions) -> Result<()> {
-    let StripeSetOptions { count, how, grow, size, servers, targets, path, place } = options;
+    let StripeSetOptions { count, how, grow, size, servers, targets, path, location } = options;
     let count = count.unwrap_or(targets.len().max(1));
     let wanted = Striping {
         count,
@@ -81,9 +81,9 @@ fn set(options: &StripeSetOptions) -> Result<()> {
     };
     // What no layout can be, by the same words as everywhere.
     let wanted: Striping = wanted.to_string().parse()?;
-    let at = Place::of(path, place)?;
-    if let Place::Server { .. } = at {
-        check_servers(&wanted, place)?;
+    let at = Location::of(path, location)?;
+    if let Location::Server { .. } = at {
+        check_servers(&wanted, location)?;
     }
     let shown = || format!("{}", path.display());
     let (kind, size_bytes) = at.kind().map_err(|errno| at.error(errno)).with_context(shown)?;
@@ -99,8 +99,8 @@ fn set(options: &StripeSetOptions) -> Result<()> {
 }
 
 /// Names the servers that there are, where one is wanted that there is not.
-fn check_servers(wanted: &Striping, place: &PlaceOptions) -> Result<()> {
-    let known = Control::connect(&place.server)?.volumes()?.servers;
+fn check_servers(wanted: &Striping, location: &LocationOptions) -> Result<()> {
+    let known = Control::connect(&location.server)?.volumes()?.servers;
     if let Some(name) = wanted.servers.iter().find(|name| !known.iter().any(|server| server.name == **name)) {
         let names = isonomia_cluster::hosts::compress(known.iter().map(|server| server.name.as_str()));
         bail!("the cluster has no server {name:?} (allowed: {names})");
@@ -115,21 +115,21 @@ fn check_servers(wanted: &Striping, place: &PlaceOptions) -> Result<()> {
 }
 
 /// Where a path is.
-enum Place {
+enum Location {
     /// On a server that is asked without a mount: from the root.
     Server { client: Box<Client>, path: Vec<u8> },
     /// What the kernel is asked for.
     Kernel(PathBuf),
 }
 
-impl Place {
-    fn of(path: &OsStr, options: &PlaceOptions) -> Result<Self> {
+impl Location {
+    fn of(path: &OsStr, options: &LocationOptions) -> Result<Self> {
         let prefix = Path::new(options.prefix.as_deref().unwrap_or(PREFIX_DEFAULT));
         let Ok(rest) = Path::new(path).strip_prefix(prefix) else { return Ok(Self::Kernel(path.into())) };
         if rest.components().any(|part| part == Component::ParentDir) {
             bail!("{}: .. in it (allowed: a path below {} without)", path.display(), prefix.display());
         }
-        let PlaceOptions { server, .. } = options;
+        let LocationOptions { server, .. } = options;
         let config = ClientConfig {
             addresses: addresses(server).as_slice().to_vec(),
             timeout: TIMEOUT,

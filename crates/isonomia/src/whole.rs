@@ -13,7 +13,7 @@ use crate::cluster::members::{self, Member, Sought};
 use crate::control::{self, Control};
 use anyhow::{Context, Result, bail};
 use isonomia_cluster::hosts;
-use isonomia_proto::control::{MemberList, MemberPlace, Status};
+use isonomia_proto::control::{ListedServer, MemberList, Status};
 use isonomia_transport::address::Address;
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
@@ -42,7 +42,7 @@ pub struct Whole {
 /// One of them.
 pub struct Seen {
     /// Who it is.
-    pub place: MemberPlace,
+    pub member: ListedServer,
     /// Its state, and a connection to it; or why there is none.
     pub found: Result<(Control, Box<Status>), String>,
 }
@@ -71,11 +71,11 @@ pub fn meant(options: &WholeOptions) -> Result<Meant> {
     identity.protection.server_name = None;
     let whole = Whole { members, identity, first: (status.server, control.address.clone()) };
     let Some(name) = only else { return Ok(Meant::All(Box::new(whole))) };
-    let Some(place) = whole.members.servers.iter().find(|place| place.name == name) else {
-        let known = hosts::compress(whole.members.servers.iter().map(|place| place.name.as_str()));
+    let Some(member) = whole.members.servers.iter().find(|member| member.name == name) else {
+        let known = hosts::compress(whole.members.servers.iter().map(|member| member.name.as_str()));
         bail!("cluster {} has no server {name:?} (allowed: {known})", whole.members.name);
     };
-    match whole.ask_one(place).found {
+    match whole.ask_one(member).found {
         Ok((mut control, status)) => {
             control.answer_within(control::TIMEOUT);
             Ok(Meant::One(control, status))
@@ -87,7 +87,7 @@ pub fn meant(options: &WholeOptions) -> Result<Meant> {
 impl Whole {
     /// Asks all servers at once, and takes in a newer list of them where one has that.
     pub fn look(&mut self) -> Vec<Seen> {
-        let mut seen = members::at_once(&self.members.servers, |place| self.ask_one(place));
+        let mut seen = members::at_once(&self.members.servers, |member| self.ask_one(member));
         let epoch = |seen: &Seen| seen.status().and_then(|status| status.cluster.as_ref()).map(|cluster| cluster.epoch);
         let newest = seen.iter_mut().max_by_key(|seen| epoch(seen));
         if let Some(newest) = newest
@@ -96,16 +96,16 @@ impl Whole {
             && let Ok(members) = control.members()
         {
             self.members = members;
-            seen = members::at_once(&self.members.servers, |place| self.ask_one(place));
+            seen = members::at_once(&self.members.servers, |member| self.ask_one(member));
         }
         seen
     }
 
-    fn ask_one(&self, place: &MemberPlace) -> Seen {
+    fn ask_one(&self, member: &ListedServer) -> Seen {
         let until = Deadline::after(PATIENCE);
-        let sought = Sought { cluster: &self.members.name, name: &place.name, number: place.number };
-        let first = (place.number == self.first.0).then(|| self.first.1.clone());
-        let listed = place.listen.iter().filter_map(|address| address.parse().ok());
+        let sought = Sought { cluster: &self.members.name, name: &member.name, number: member.number };
+        let first = (member.number == self.first.0).then(|| self.first.1.clone());
+        let listed = member.listen.iter().filter_map(|address| address.parse().ok());
         let mut addresses: Vec<Address> = first.into_iter().chain(listed).collect();
         // One on this host answers at once or not at all.
         addresses.sort_by_key(|address| matches!(address, Address::Tcp(_)));
@@ -113,6 +113,6 @@ impl Whole {
             Member::Present(control, status, _) => Ok((control, status)),
             Member::Absent(_, reason) | Member::Other(_, reason) => Err(reason),
         };
-        Seen { place: place.clone(), found }
+        Seen { member: member.clone(), found }
     }
 }

@@ -103,8 +103,8 @@ impl Drop for Trial {
 #[test]
 fn a_cluster_for_trials_comes_up_and_goes_down() {
     let trial = Trial { dir: tempfile::tempdir().unwrap() };
-    let place = trial.dir.path().join("isonomia-cluster");
-    let file = place.join("cluster.toml");
+    let dir = trial.dir.path().join("isonomia-cluster");
+    let file = dir.join("cluster.toml");
     let (code, out, error) = trial.run(&["up", "--servers", "2", "--", "--policy", "fifo"]);
     assert_eq!(code, 0, "{error}");
     let server = out.lines().find_map(|line| line.strip_prefix("export ISONOMIA_SERVER=")).unwrap();
@@ -127,7 +127,7 @@ fn a_cluster_for_trials_comes_up_and_goes_down() {
     assert_eq!(other("renamed", "\"io0", "\"nfs0"), (1, vec!["other-server".to_owned(); 2]));
 
     let record: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(place.join("processes.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(dir.join("processes.json")).unwrap()).unwrap();
     let pid = record["servers"][1]["pid"].as_i64().unwrap();
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
@@ -135,7 +135,7 @@ fn a_cluster_for_trials_comes_up_and_goes_down() {
     assert_eq!((code, states[0].as_str(), states[1].as_str()), (1, "answers", "no-answer"));
     let (code, out, _) = trial.run(&["down"]);
     assert_eq!((code, out.as_str()), (0, "io01 ended\nio02 was not running any more\n"));
-    assert!(!place.exists());
+    assert!(!dir.exists());
     let (code, _, error) = trial.run(&["down"]);
     assert!(code == 1 && error.contains("no cluster was started in"), "{error}");
 }
@@ -143,23 +143,23 @@ fn a_cluster_for_trials_comes_up_and_goes_down() {
 #[test]
 fn a_cluster_in_a_directory_is_kept_and_served_again() {
     let trial = Trial { dir: tempfile::tempdir().unwrap() };
-    let (kept, place) = (trial.kept(), trial.kept().display().to_string());
-    let (code, out, error) = trial.run(&["up", "--servers", "2", "--targets", "2", "--dir", &place]);
+    let (kept, dir) = (trial.kept(), trial.kept().display().to_string());
+    let (code, out, error) = trial.run(&["up", "--servers", "2", "--targets", "2", "--dir", &dir]);
     assert_eq!(code, 0, "{error}");
-    assert!(out.contains(&format!("isonomia cluster down --dir {place}")), "{out}");
+    assert!(out.contains(&format!("isonomia cluster down --dir {dir}")), "{out}");
     let first = std::fs::read(kept.join("cluster.toml")).unwrap();
     assert!(kept.join("io02/target-1").is_dir());
-    assert_eq!(trial.run(&["down", "--dir", &place]).0, 0);
-    let (code, _, error) = trial.run(&["up", "--servers", "3", "--dir", &place]);
+    assert_eq!(trial.run(&["down", "--dir", &dir]).0, 0);
+    let (code, _, error) = trial.run(&["up", "--servers", "3", "--dir", &dir]);
     assert!(code == 1 && error.contains("has 2 servers (allowed: as many"), "{error}");
     // A server that cannot start takes the others with it.
     let in_the_way = kept.join("io02.sock");
     std::fs::create_dir(&in_the_way).unwrap();
-    let (code, _, error) = trial.run(&["up", "--dir", &place]);
+    let (code, _, error) = trial.run(&["up", "--dir", &dir]);
     assert!(code == 1 && error.contains("io02 did not start; its log"), "{error}");
     assert_eq!(trial.state(&kept.join("cluster.toml")), (1, vec!["no-answer".to_owned(); 2]));
     std::fs::remove_dir(&in_the_way).unwrap();
-    let (code, _, error) = trial.run(&["up", "--dir", &place]);
+    let (code, _, error) = trial.run(&["up", "--dir", &dir]);
     assert_eq!(code, 0, "{error}");
     assert_eq!(std::fs::read(kept.join("cluster.toml")).unwrap(), first);
     assert_eq!(trial.state(&kept.join("cluster.toml")), (0, vec!["answers".to_owned(); 2]));
@@ -204,9 +204,9 @@ fn volumes_are_made_where_one_wants_them_and_listed() {
 #[test]
 fn a_newer_file_reaches_all_servers_or_none() {
     let trial = Trial { dir: tempfile::tempdir().unwrap() };
-    let (kept, place) = (trial.kept(), trial.kept().display().to_string());
+    let (kept, dir) = (trial.kept(), trial.kept().display().to_string());
     let file = kept.join("cluster.toml");
-    let (code, _, error) = trial.run(&["up", "--servers", "2", "--dir", &place]);
+    let (code, _, error) = trial.run(&["up", "--servers", "2", "--dir", &dir]);
     assert_eq!(code, 0, "{error}");
     let text = std::fs::read_to_string(&file).unwrap();
     let bring = |text: &str| std::fs::write(&file, text).unwrap();
@@ -255,9 +255,9 @@ fn a_newer_file_reaches_all_servers_or_none() {
     assert!(outcomes[0].1.contains("start it again") && outcomes[1].1.is_empty(), "{outcomes:?}");
 
     // Who had a newer file does not start with an older one.
-    assert_eq!(trial.run(&["down", "--dir", &place]).0, 0);
+    assert_eq!(trial.run(&["down", "--dir", &dir]).0, 0);
     bring(&newer);
-    let (code, _, error) = trial.run(&["up", "--dir", &place]);
+    let (code, _, error) = trial.run(&["up", "--dir", &dir]);
     assert!(code == 1 && error.contains("io01 did not start") && error.contains("epoch"), "{error}");
 }
 
@@ -302,8 +302,8 @@ fn a_cluster_is_recorded_and_simulated_as_a_whole() {
     });
     rustix::process::kill_process(rustix::process::Pid::from_child(&recording), rustix::process::Signal::INT).unwrap();
     let done = recording.wait_with_output().unwrap();
-    let places = [at("decisions.io01.jsonl"), at("decisions.io02.jsonl")];
-    assert_eq!(String::from_utf8(done.stdout).unwrap(), format!("io01:{}\nio02:{}\n", places[0], places[1]));
+    let records = [at("decisions.io01.jsonl"), at("decisions.io02.jsonl")];
+    assert_eq!(String::from_utf8(done.stdout).unwrap(), format!("io01:{}\nio02:{}\n", records[0], records[1]));
     let simulated = |traces: &[String]| {
         let traces = traces.iter().flat_map(|trace| ["--trace", trace]);
         let arguments: Vec<&str> = ["sim", "--json"].into_iter().chain(traces).collect();
@@ -315,15 +315,15 @@ fn a_cluster_is_recorded_and_simulated_as_a_whole() {
         let jobs = found["jobs"].as_array().unwrap();
         jobs.iter().filter(|found| found["job"] == job).map(|found| found["requests"].as_u64().unwrap()).sum::<u64>()
     };
-    let whole = simulated(&places);
+    let whole = simulated(&records);
     assert_eq!((&whole["records"], &whole["targets"]), (&2.into(), &4.into()), "{whole}");
-    let of_parts = places.each_ref().map(|place| requests(&simulated(std::slice::from_ref(place)), "wide"));
+    let of_parts = records.each_ref().map(|record| requests(&simulated(std::slice::from_ref(record)), "wide"));
     assert!(of_parts.iter().all(|count| *count >= 50), "{of_parts:?}");
     assert_eq!(requests(&whole, "wide"), of_parts.iter().sum::<u64>());
     assert!(requests(&whole, "narrow") >= 50, "{whole}");
 
     // Where one of them cannot write, none goes on.
-    std::fs::remove_file(&places[0]).unwrap();
+    std::fs::remove_file(&records[0]).unwrap();
     let (code, _, err) = run(&["record", &file, "--for", "60s"]);
     assert!(code == 1 && err.contains("io02") && err.contains("cannot create"), "{err}");
     let (code, out, err) = run(&["record", &at("again"), "--for", "1ms"]);

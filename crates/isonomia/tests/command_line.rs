@@ -215,7 +215,7 @@ fn a_server_of_somebody_else_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn a_place_that_keeps_no_files_is_explained() {
+fn a_directory_that_keeps_no_files_is_explained() {
     let error = stderr_of(&["serve", "--dir", "/proc"], 1);
     assert!(error.contains("/proc") && error.contains("a file system of the kernel's own"), "{error}");
     let file = tempfile::NamedTempFile::new().unwrap();

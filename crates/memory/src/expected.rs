@@ -43,8 +43,8 @@ impl<'a> Expected<'a> {
         }
         let mut bytes = [0; BLOCKS_AT_ONCE * size_of::<u64>()];
         for (number, sums) in sums.chunks(BLOCKS_AT_ONCE).enumerate() {
-            let (places, _) = bytes.as_chunks_mut();
-            places.iter_mut().zip(sums).for_each(|(place, sum)| *place = sum.to_ne_bytes());
+            let (words, _) = bytes.as_chunks_mut();
+            words.iter_mut().zip(sums).for_each(|(word, sum)| *word = sum.to_ne_bytes());
             let at = number * BLOCKS_AT_ONCE * Self::SUM_LEN;
             room.after(at).copy_from(&bytes[..sums.len() * Self::SUM_LEN]);
         }

@@ -166,7 +166,7 @@ impl<'a> Source<'a> {
             return unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) };
         }
         let room = &mut room[..self.len];
-        // SAFETY: the bytes are readable for `'a`, and `room`, which is this process's, has place for as many.
+        // SAFETY: the bytes are readable for `'a`, and `room`, which is this process's, has room for as many.
         unsafe {
             copy_unseen(self.start.as_ptr(), room.as_mut_ptr().cast(), self.len);
             room.assume_init_ref()

@@ -2,7 +2,7 @@
 //!
 //! A program that waits for the mount leaves its processor idle. There the thread that serves it runs best: no halted
 //! processor has to be woken for the answer. A scheduler does not see to that: of threads that look for work and give
-//! their processor to each other in turn, it has no reason to move any.
+//! their processor to each other again and again, it has no reason to move any.
 
 use crate::caller::stat_field;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -31,7 +31,7 @@ pub fn follow_program(pid: u32) {
     }
 }
 
-/// Moves this thread. Where that fails, for instance because there are more processors than a set holds, it stays.
+/// Moves this thread. Where that fails, for instance because there are more processors than a set has room for, it stays.
 fn move_to(processor: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     if processor >= CpuSet::MAX_CPU || !allowed.is_set(processor) {
@@ -40,7 +40,7 @@ fn move_to(processor: usize) {
     let mut there = CpuSet::new();
     there.set(processor);
     if sched_setaffinity(None, &there).is_ok() {
-        // It goes on there, until the scheduler finds a better place.
+        // It goes on there, until the scheduler finds a better one.
         let _ = sched_setaffinity(None, &allowed);
     }
 }

@@ -43,7 +43,7 @@ pub fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// A time of the server's. One that the kernel's form cannot hold is the epoch.
+/// A time of the server's. One that the kernel's form cannot express is the epoch.
 fn system_time(time: Timestamp) -> SystemTime {
     let whole = Duration::from_secs(time.secs.unsigned_abs());
     let seconds = if time.secs < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };

@@ -24,7 +24,7 @@ pub fn stat_field(pid: u32, number: usize) -> Option<String> {
     stat_field_of(&fs::read(format!("/proc/{pid}/stat")).ok()?, number)
 }
 
-/// The second field is the program's name, in brackets, and may hold anything.
+/// The second field is the program's name, in brackets, and may be anything.
 fn stat_field_of(stat: &[u8], number: usize) -> Option<String> {
     let end_of_name = stat.iter().rposition(|b| *b == b')')?;
     let fields = std::str::from_utf8(&stat[end_of_name + 1..]).ok()?;

@@ -4,7 +4,7 @@
 //! program that opens and closes many files spares a fourth of its round trips to the server.
 
 use crate::background::{Background, Shared};
-use crate::sessions::errno;
+use crate::clients::errno;
 use isonomia_client::{Client, Ino, RELEASE_MAX};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How long a reference is kept at most: so long does the space of an unlinked file stay taken.
 const KEPT_FOR: Duration = Duration::from_millis(5);
-/// References of one session that are given back at once, at most. The server does nothing else for a job meanwhile.
+/// References of one client that are given back at once, at most. The server does nothing else for a job meanwhile.
 const BATCH: usize = 64;
 const _: () = assert!(BATCH <= RELEASE_MAX);
 
@@ -21,7 +21,7 @@ pub struct Closed {
     background: Background<References>,
 }
 
-/// By the address of the session.
+/// By the address of the client.
 type References = HashMap<usize, (Arc<Client>, Vec<Ino>)>;
 
 impl Default for Closed {

@@ -1,10 +1,10 @@
 //! Open files: what is in them.
 
+use crate::clients::errno;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::handle::Handle;
 use crate::mapping::Fault;
 use crate::poller;
-use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, LockOwner, ReplyData, Request, WriteFlags};
 use isonomia_client::{Attr, Client, Ino, OpenFile, OpenHow, access};
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` on `len` bytes of this thread's own, which hold anything.
+/// Runs `work` on `len` bytes of this thread's own, which contain anything.
 pub fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < len {
@@ -98,7 +98,7 @@ impl MountedFiles {
         }
     }
 
-    /// Reads; fewer bytes than the buffer holds at the end of the file only.
+    /// Reads; fewer bytes than the buffer has room for at the end of the file only.
     pub(crate) fn read_file(
         &self,
         request: &Request,

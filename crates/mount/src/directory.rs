@@ -1,9 +1,9 @@
 //! Open directories: listing them.
 
 use crate::attr::file_type;
+use crate::clients::errno;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::handle::Handle;
-use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, ReplyDirectory, Request};
 use isonomia_client::{DirEntry, OpenHow, access};
 use rustix::io::Errno;

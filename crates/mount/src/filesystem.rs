@@ -4,6 +4,7 @@
 
 use crate::affinity::follow_program;
 use crate::attr::file_attr;
+use crate::clients::{Caller, Clients, Need};
 use crate::closed::Closed;
 use crate::created::Created;
 use crate::handle::Handles;
@@ -13,7 +14,6 @@ use crate::mappings::Mappings;
 use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::poller::Poller;
-use crate::sessions::{Caller, Need, Sessions};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
@@ -42,7 +42,7 @@ const STATFS_BLOCK_BYTES: u32 = 4096;
 
 /// The file system, as `fuser` calls it.
 pub struct MountedFiles {
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) clients: Arc<Clients>,
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
     pub(crate) closed: Closed,
@@ -61,17 +61,17 @@ pub struct MountedFiles {
 pub type Outcome<T> = Result<T, rustix::io::Errno>;
 
 impl MountedFiles {
-    /// Serves through `sessions`, for a kernel that `checks` permissions, too, or does not.
+    /// Serves through `clients`, for a kernel that `checks` permissions, too, or does not.
     pub fn new(
-        sessions: Arc<Sessions>,
+        clients: Arc<Clients>,
         mappings: Arc<Mappings>,
         poller: Arc<Poller>,
         (needs_proofs, checks): (bool, bool),
         options: &Options,
     ) -> Self {
         Self {
-            locks: Locks::new(sessions.clone()),
-            sessions,
+            locks: Locks::new(clients.clone()),
+            clients,
             handles: Handles::default(),
             closed: Closed::default(),
             mappings,
@@ -84,13 +84,13 @@ impl MountedFiles {
         }
     }
 
-    /// The session for a request whose outcome hangs on what the caller may do.
+    /// The client for a request whose outcome hangs on what the caller may do.
     pub(crate) fn permitted(&self, request: &Request) -> Outcome<Arc<Client>> {
         follow_program(request.pid());
-        self.sessions.of(caller(request), Need::Permission)
+        self.clients.of(caller(request), Need::Permission)
     }
 
-    /// The session that a transfer on an open file is charged to. The kernel's own requests, such as writing back
+    /// The client that a transfer on an open file is charged to. The kernel's own requests, such as writing back
     /// mapped pages, are the opener's.
     pub(crate) fn charged(&self, request: &Request, opener: &Arc<Client>) -> Outcome<Arc<Client>> {
         match caller(request) {
@@ -99,10 +99,10 @@ impl MountedFiles {
         }
     }
 
-    /// The session for a request whose outcome is the same for everybody.
+    /// The client for a request whose outcome is the same for everybody.
     pub(crate) fn told(&self, request: &Request) -> Outcome<Arc<Client>> {
         follow_program(request.pid());
-        self.sessions.of(caller(request), Need::Sharing)
+        self.clients.of(caller(request), Need::Sharing)
     }
 
     fn entry(&self, outcome: Outcome<Node>, reply: ReplyEntry) {

@@ -7,7 +7,7 @@
 //!
 //! The guard is started before there is a connection, so it keeps none open. The kernel tells it of the death of the
 //! mount's main thread by a signal (PR_SET_PDEATHSIG speaks of the *thread* that started a process). A file descriptor
-//! of the process (pidfd) would not do: it tells, like everything that a process holds open, of the last thread's death
+//! of the process (pidfd) would not do: it tells, like everything that a process has open, of the last thread's death
 //! only; since Linux 6.15 also with PIDFD_THREAD. What the guard has at hand then is the connection's own file `abort`,
 //! opened while the mount lived: it is never another connection's, whatever became of the mount meanwhile. The mount
 //! stays where it is, so that programs get ENOTCONN and do not see the directory beneath.
@@ -49,8 +49,8 @@ impl Guard {
     }
 
     /// Tells the guard of the mount that it is to end if this process is killed.
-    pub fn watch(&mut self, place: &Path) -> io::Result<()> {
-        let found = mount_point::topmost(place)?.filter(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes());
+    pub fn watch(&mut self, mount_point: &Path) -> io::Result<()> {
+        let found = mount_point::topmost(mount_point)?.filter(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes());
         let minor = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?.minor;
         let mut told = self.process.stdin.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         writeln!(told, "{minor}")

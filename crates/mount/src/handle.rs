@@ -1,6 +1,6 @@
 //! Open files and directories, by the numbers that the kernel knows them under.
 
-use crate::sessions::errno;
+use crate::clients::errno;
 use fuser::FileHandle;
 use isonomia_client::{Client, OpenFile, Unsynced, access};
 use rustix::io::Errno;
@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// An open file, and the session that holds it open on the server.
+/// An open file, and the client that has it open on the server.
 pub struct Handle {
     /// What the server gave.
     pub file: OpenFile,
-    /// The opener's session.
+    /// The opener's client.
     pub client: Arc<Client>,
     /// Who locked through it.
     pub lockers: Lockers,

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Pages are no smaller.
 pub const BLOCK_LEN: u64 = 4_096;
 /// A mapping that was given is kept for so long: the program that had to wait has done what it was about to.
-pub const HOLD_MIN: Duration = Duration::from_millis(1);
+pub const GRANTED_MIN: Duration = Duration::from_millis(1);
 /// The pause before a block is dropped that came back once, and the longest: it grows each time.
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -56,7 +56,7 @@ enum State {
     Queued,
     /// The server was asked, and its answer was lost: it is given back, in case it was given, before it is asked for again.
     Unsure,
-    Held {
+    Granted {
         since: Instant,
     },
     Sweeping,
@@ -88,7 +88,7 @@ impl<F> Lease<F> {
     /// A fault for `blocks`: given back if it is to be answered now, else it waits.
     pub fn fault(&mut self, blocks: Blocks, fault: F) -> Option<F> {
         match self.state {
-            State::Held { .. } => {}
+            State::Granted { .. } => {}
             State::Sweeping => self.loaded.extend(blocks),
             State::Dropping(block) if blocks.contains(&block) => self.reloaded.extend(blocks),
             _ => {
@@ -132,7 +132,7 @@ impl<F> Lease<F> {
 
     /// The server has given it. Gives the faults that waited.
     pub fn given(&mut self, now: Instant) -> Vec<F> {
-        self.state = State::Held { since: now };
+        self.state = State::Granted { since: now };
         self.take_waiting(|_| true)
     }
 
@@ -171,7 +171,7 @@ impl<F> Lease<F> {
     /// When it may be given back, if it is here and nobody gives it back yet.
     pub fn returnable_at(&self) -> Option<Instant> {
         match self.state {
-            State::Held { since } => Some(since + HOLD_MIN),
+            State::Granted { since } => Some(since + GRANTED_MIN),
             _ => None,
         }
     }
@@ -181,7 +181,7 @@ impl<F> Lease<F> {
     pub fn next(&mut self) -> Next {
         match self.state {
             State::Unsure => return Next::Return,
-            State::Held { .. } | State::Absent | State::Asking { .. } | State::Queued => {
+            State::Granted { .. } | State::Absent | State::Asking { .. } | State::Queued => {
                 self.state = State::Sweeping;
                 return Next::Sweep;
             }
@@ -371,7 +371,7 @@ mod tests {
         assert!(lease.ask_again());
         let now = Instant::now();
         assert_eq!(lease.given(now), ["a", "b"]);
-        assert_eq!(lease.returnable_at(), Some(now + HOLD_MIN));
+        assert_eq!(lease.returnable_at(), Some(now + GRANTED_MIN));
         assert_eq!(lease.fault(9..=9, "c"), Some("c"));
         assert!(!lease.ask_again() && lease.is_here());
     }

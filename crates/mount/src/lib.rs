@@ -2,7 +2,7 @@
 //! library does not reach, such as static ones, and for whole hosts.
 //!
 //! A thin skin over `isonomia-client`. Each request of the kernel's becomes one or two operations on the server, made
-//! *for the user and the job that called*: see [`sessions`]. Data are never cached here or in the kernel's page cache
+//! *for the user and the job that called*: see [`clients`]. Data are never cached here or in the kernel's page cache
 //! (but for what programs map), so a read sees every write acknowledged before it, from any client. Names and
 //! attributes are kept by the kernel for as long as [`Options::entry_timeout`] and [`Options::attr_timeout`] say, by
 //! default not at all. Locks are the server's.
@@ -11,6 +11,7 @@ mod affinity;
 mod attr;
 mod background;
 mod caller;
+mod clients;
 mod closed;
 mod created;
 mod data;
@@ -18,23 +19,22 @@ mod directory;
 mod filesystem;
 mod guard;
 mod handle;
-mod holdings;
 mod lease;
 mod lock;
 mod mapping;
+mod mapping_table;
 mod mappings;
 mod mount_point;
+mod mounted;
 mod names;
 mod nodes;
 mod options;
 mod poller;
-mod session;
-mod sessions;
 mod space;
 mod waiting;
 mod xattr;
 
 pub use guard::{Guard, stand_guard};
 pub use mount_point::{MountPointError, remount, unmount};
+pub use mounted::{MountError, Mounted, Unmounter, mount};
 pub use options::{OptionError, Options};
-pub use session::{MountError, Mounted, Unmounter, mount};

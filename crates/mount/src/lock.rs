@@ -1,15 +1,15 @@
 //! Locks of bytes (`fcntl`) and of whole files (`flock`), kept by the server for all its clients.
 //!
-//! The kernel names the owner of a lock: a process, or an open file. Its names hold for the mount as a whole, so all
-//! locks are asked for through one session, the mount's own, whichever session opened the file; they end with the mount
+//! The kernel names the owner of a lock: a process, or an open file. Its names are valid for the mount as a whole, so all
+//! locks are asked for through one client, the mount's own, whichever client opened the file; they end with the mount
 //! at the latest. A process's locks of bytes end when it closes any descriptor of the file, an open file's when that is
 //! closed.
 //!
 //! Nothing waits in here: who has to is handed to [`crate::waiting`].
 
+use crate::clients::{Clients, errno};
 use crate::filesystem::Outcome;
 use crate::handle::Handle;
-use crate::sessions::{Sessions, errno};
 use crate::waiting::{Waiter, Waiting};
 use fuser::{FileHandle, LockOwner, Request};
 use isonomia_client::{Client, Ino, LockKind, LockOwner as Owner, LockRange};
@@ -60,7 +60,7 @@ pub struct Found {
 
 /// See the module.
 pub struct Locks {
-    sessions: Arc<Sessions>,
+    clients: Arc<Clients>,
     client: OnceLock<Arc<Client>>,
     taken: Arc<Taken>,
     waiting: Waiting,
@@ -95,14 +95,14 @@ struct Attempt {
 
 impl Locks {
     /// No locks as yet.
-    pub fn new(sessions: Arc<Sessions>) -> Self {
-        Self { sessions, client: OnceLock::new(), taken: Arc::default(), waiting: Waiting::default() }
+    pub fn new(clients: Arc<Clients>) -> Self {
+        Self { clients, client: OnceLock::new(), taken: Arc::default(), waiting: Waiting::default() }
     }
 
-    /// The one session. It stays: the server takes its end for the end of the owners.
+    /// The one client. It stays: the server takes its end for the end of the owners.
     fn client(&self) -> Outcome<&Arc<Client>> {
         if self.client.get().is_none() {
-            let client = self.sessions.own()?;
+            let client = self.clients.own()?;
             let kept = Arc::downgrade(&client);
             // Two threads that come here first get the same one.
             if self.client.set(client).is_ok() {
@@ -134,11 +134,11 @@ impl Locks {
         let found = self.client()?.lock_in_the_way(file, owner, bytes_of(asked), kind).map_err(|e| errno(&e))?;
         Ok(match found {
             None => Found { start: 0, end: LAST_BYTE, kind: libc::F_UNLCK, pid: 0 },
-            Some(held) => Found {
-                start: held.start,
-                end: if held.len == 0 { LAST_BYTE } else { (held.start + (held.len - 1)).min(LAST_BYTE) },
-                kind: if held.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK },
-                pid: held.pid,
+            Some(found) => Found {
+                start: found.start,
+                end: if found.len == 0 { LAST_BYTE } else { (found.start + (found.len - 1)).min(LAST_BYTE) },
+                kind: if found.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK },
+                pid: found.pid,
             },
         })
     }

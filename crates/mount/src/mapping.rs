@@ -9,11 +9,11 @@
 //! does not do at once: it must be no thread that serves requests. A few answer the faults that waited, each of which may
 //! have to wait for its job's turn.
 
+use crate::clients::{Clients, errno};
 use crate::data;
 use crate::handle::Handle;
-use crate::holdings::{File, Table, Validity};
 use crate::lease::{BLOCK_LEN, Blocks, Next};
-use crate::sessions::{Sessions, errno};
+use crate::mapping_table::{File, Table, Validity};
 use fuser::{INodeNo, Notifier, ReplyData};
 use isonomia_client::{Capability, Client, Error, Ino, LeaseEvents, OpenFile, Unsynced};
 use isonomia_units::{Nanos, ServerId};
@@ -56,7 +56,7 @@ pub struct ServerMappings {
 }
 
 struct Shared {
-    sessions: Arc<Sessions>,
+    clients: Arc<Clients>,
     server: Option<ServerId>,
     timeout: Duration,
     client: OnceLock<Arc<Client>>,
@@ -72,11 +72,11 @@ struct Shared {
 
 impl ServerMappings {
     /// No mappings of `server`, the one that was named if none is. A fault waits no longer than `timeout`.
-    pub fn new(sessions: Arc<Sessions>, server: Option<ServerId>, timeout: Duration) -> Self {
+    pub fn new(clients: Arc<Clients>, server: Option<ServerId>, timeout: Duration) -> Self {
         let (answers, to_answer) = mpsc::channel();
         let shared = Shared {
             answers,
-            sessions,
+            clients,
             server,
             timeout,
             client: OnceLock::new(),
@@ -90,7 +90,7 @@ impl ServerMappings {
 
     /// Starts the threads, before anything else is asked; `kernel` is what drops pages.
     pub fn start(&self, kernel: Notifier) -> io::Result<()> {
-        // There is one session for a mount.
+        // There is one client for a mount.
         let _ = self.shared.kernel.set(kernel);
         for (name, run) in [("lease-events", listen as fn(&Shared)), ("mapping-return", give_back)] {
             let shared = self.shared.clone();
@@ -191,10 +191,10 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mount's own session. It stays: the server takes its end for the end of the mount.
+    /// The mount's own client. It stays: the server takes its end for the end of the mount.
     fn client(&self) -> Result<&Arc<Client>, Errno> {
         if self.client.get().is_none() {
-            let _ = self.client.set(self.sessions.own()?);
+            let _ = self.client.set(self.clients.own()?);
         }
         self.client.get().ok_or(Errno::IO)
     }

@@ -1,8 +1,8 @@
 //! The mappings of a mount, server by server: each has sessions, leases and restarts of its own.
 
+use crate::clients::Clients;
 use crate::handle::Handle;
 use crate::mapping::{Fault, ServerMappings};
-use crate::sessions::Sessions;
 use fuser::Notifier;
 use isonomia_client::Ino;
 use isonomia_units::{Nanos, ServerId, VolumeId};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// See the module. Dropping it ends all threads.
 pub struct Mappings {
-    sessions: Arc<Sessions>,
+    clients: Arc<Clients>,
     timeout: Duration,
     kernel: OnceLock<Notifier>,
     known: RwLock<Known>,
@@ -29,14 +29,14 @@ struct Known {
 
 impl Mappings {
     /// No mappings. A fault waits no longer than `timeout`.
-    pub fn new(sessions: Arc<Sessions>, timeout: Nanos) -> Self {
+    pub fn new(clients: Arc<Clients>, timeout: Nanos) -> Self {
         let timeout = Duration::from_nanos(timeout.0);
-        Self { sessions, timeout, kernel: OnceLock::new(), known: RwLock::default() }
+        Self { clients, timeout, kernel: OnceLock::new(), known: RwLock::default() }
     }
 
     /// Says what drops pages, before the first request.
     pub fn start(&self, kernel: Notifier) {
-        // There is one session for a mount.
+        // There is one client for a mount.
         let _ = self.kernel.set(kernel);
     }
 
@@ -93,7 +93,7 @@ impl Mappings {
         let mappings = match known.servers.get(&server) {
             Some(mappings) => mappings.clone(),
             None => {
-                let mappings = Arc::new(ServerMappings::new(self.sessions.clone(), server, self.timeout));
+                let mappings = Arc::new(ServerMappings::new(self.clients.clone(), server, self.timeout));
                 if let Some(kernel) = self.kernel.get() {
                     mappings.start(kernel.clone())?;
                 }

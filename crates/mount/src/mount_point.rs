@@ -68,64 +68,64 @@ pub enum MountPointError {
 /// Gives its absolute path.
 pub fn prepare(path: &Path) -> Result<PathBuf, MountPointError> {
     let unusable = |error| MountPointError::Unusable { path: path.to_owned(), error };
-    let place = absolute(path).map_err(unusable)?;
-    let ours = is_ours(&place);
-    match fs::metadata(&place) {
+    let mount_point = absolute(path).map_err(unusable)?;
+    let ours = is_ours(&mount_point);
+    match fs::metadata(&mount_point) {
         Err(error) if is_of_the_dead(&error) && ours => {
-            tracing::info!(place = %place.display(), "clearing away a mount whose process has ended");
-            detach(&place, true)?;
-            fs::metadata(&place).map_err(unusable)
+            tracing::info!(place = %mount_point.display(), "clearing away a mount whose process has ended");
+            detach(&mount_point, true)?;
+            fs::metadata(&mount_point).map_err(unusable)
         }
-        Ok(_) if ours => return Err(MountPointError::Mounted(place)),
+        Ok(_) if ours => return Err(MountPointError::Mounted(mount_point)),
         other => other.map_err(unusable),
     }
-    .and_then(|found| if found.is_dir() { Ok(place) } else { Err(unusable(Errno::NOTDIR.into())) })
+    .and_then(|found| if found.is_dir() { Ok(mount_point) } else { Err(unusable(Errno::NOTDIR.into())) })
 }
 
 /// Unmounts what is mounted at `path`; with `lazy` also when it is in use: it vanishes at once, and ends when the last
 /// program has closed its files.
 pub fn unmount(path: &Path, lazy: bool) -> Result<(), MountPointError> {
-    let place = absolute(path).map_err(|_| MountPointError::NotMounted(path.to_owned()))?;
-    if !is_ours(&place) {
-        return Err(MountPointError::NotMounted(place));
+    let mount_point = absolute(path).map_err(|_| MountPointError::NotMounted(path.to_owned()))?;
+    if !is_ours(&mount_point) {
+        return Err(MountPointError::NotMounted(mount_point));
     }
-    detach(&place, lazy)
+    detach(&mount_point, lazy)
 }
 
 /// Changes what may be done through the mount at `path` to what `options` say: whether files may be changed and programs
 /// executed, and whether devices and set-id programs work. All else stays.
 pub fn remount(path: &Path, options: &Options) -> Result<(), MountPointError> {
-    let place = absolute(path).map_err(|_| MountPointError::NotMounted(path.to_owned()))?;
-    if !is_ours(&place) {
-        return Err(MountPointError::NotMounted(place));
+    let mount_point = absolute(path).map_err(|_| MountPointError::NotMounted(path.to_owned()))?;
+    if !is_ours(&mount_point) {
+        return Err(MountPointError::NotMounted(mount_point));
     }
     let mut flags = MountFlags::NOATIME;
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NODEV, !options.dev);
     flags.set(MountFlags::NOSUID, !options.suid);
     flags.set(MountFlags::NOEXEC, options.no_exec);
-    rustix::mount::mount_remount(&place, flags, c"").map_err(|errno| match errno {
-        Errno::BUSY => MountPointError::Written(place),
-        Errno::PERM => MountPointError::NotRoot(place),
-        errno => MountPointError::Unchanged { path: place, errno },
+    rustix::mount::mount_remount(&mount_point, flags, c"").map_err(|errno| match errno {
+        Errno::BUSY => MountPointError::Written(mount_point),
+        Errno::PERM => MountPointError::NotRoot(mount_point),
+        errno => MountPointError::Unchanged { path: mount_point, errno },
     })
 }
 
-/// Unmounts whatever is at `place`.
-pub fn detach(place: &Path, lazy: bool) -> Result<(), MountPointError> {
+/// Unmounts whatever is at `mount_point`.
+pub fn detach(mount_point: &Path, lazy: bool) -> Result<(), MountPointError> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(place, flags | UnmountFlags::NOFOLLOW) {
+    match rustix::mount::unmount(mount_point, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(MountPointError::Busy(place.to_owned())),
-        Err(Errno::PERM) => detach_as_user(place, lazy),
-        Err(errno) => Err(MountPointError::Failed { path: place.to_owned(), reason: errno.to_string() }),
+        Err(Errno::BUSY) => Err(MountPointError::Busy(mount_point.to_owned())),
+        Err(Errno::PERM) => detach_as_user(mount_point, lazy),
+        Err(errno) => Err(MountPointError::Failed { path: mount_point.to_owned(), reason: errno.to_string() }),
     }
 }
 
-fn detach_as_user(place: &Path, lazy: bool) -> Result<(), MountPointError> {
+fn detach_as_user(mount_point: &Path, lazy: bool) -> Result<(), MountPointError> {
     let run = |program| {
         let mut command = Command::new(program);
-        command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(place).stdin(Stdio::null()).output()
+        command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(mount_point).stdin(Stdio::null()).output()
     };
     let output = match run(FUSERMOUNT) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => run(FUSERMOUNT_PATH),
@@ -133,16 +133,16 @@ fn detach_as_user(place: &Path, lazy: bool) -> Result<(), MountPointError> {
     };
     let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => MountPointError::FusermountMissing,
-        _ => MountPointError::Failed { path: place.to_owned(), reason: error.to_string() },
+        _ => MountPointError::Failed { path: mount_point.to_owned(), reason: error.to_string() },
     })?;
     if output.status.success() {
         return Ok(());
     }
     let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if reason.contains("busy") {
-        return Err(MountPointError::Busy(place.to_owned()));
+        return Err(MountPointError::Busy(mount_point.to_owned()));
     }
-    Err(MountPointError::Failed { path: place.to_owned(), reason })
+    Err(MountPointError::Failed { path: mount_point.to_owned(), reason })
 }
 
 /// The path without links on the way to it. The last component is left as it is: a dead mount cannot be looked at.
@@ -162,9 +162,9 @@ fn is_of_the_dead(error: &io::Error) -> bool {
     [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Whether the topmost mount at `place` is one of ours.
-pub fn is_ours(place: &Path) -> bool {
-    topmost(place).ok().flatten().is_some_and(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes())
+/// Whether the topmost mount at `mount_point` is one of ours.
+pub fn is_ours(mount_point: &Path) -> bool {
+    topmost(mount_point).ok().flatten().is_some_and(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes())
 }
 
 /// What is mounted somewhere.
@@ -176,19 +176,19 @@ pub struct Found {
     pub minor: u32,
 }
 
-/// The topmost mount at `place`, which is not looked at for it: nobody may serve it.
-pub fn topmost(place: &Path) -> io::Result<Option<Found>> {
-    Ok(topmost_of(&fs::read("/proc/self/mountinfo")?, place))
+/// The topmost mount at `mount_point`, which is not looked at for it: nobody may serve it.
+pub fn topmost(mount_point: &Path) -> io::Result<Option<Found>> {
+    Ok(topmost_of(&fs::read("/proc/self/mountinfo")?, mount_point))
 }
 
-/// The last mount at `place` in the form of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
-fn topmost_of(mounts: &[u8], place: &Path) -> Option<Found> {
+/// The last mount at `mount_point` in the form of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+fn topmost_of(mounts: &[u8], mount_point: &Path) -> Option<Found> {
     let mut lines = mounts.split(|b| *b == b'\n').rev();
     lines.find_map(|line| {
         let mut fields = line.split(|b| *b == b' ');
         let device = str::from_utf8(fields.nth(2)?).ok()?;
         let point = unescape(fields.nth(1)?);
-        if OsStr::from_bytes(&point) != place {
+        if OsStr::from_bytes(&point) != mount_point {
             return None;
         }
         fields.find(|field| *field == b"-")?;
@@ -226,7 +226,7 @@ mod tests {
                        30 22 0:40 / /mnt/a\\040b rw,nosuid shared:7 - fuse.isonomia unix:/s rw\n\
                        31 22 0:41 / /mnt/c rw - fuse.isonomia x rw\n\
                        32 31 0:42 / /mnt/c rw master:1 - tmpfs tmpfs rw\n";
-        let of = |place: &str| topmost_of(mounts, Path::new(place));
+        let of = |mount_point: &str| topmost_of(mounts, Path::new(mount_point));
         assert_eq!(of("/mnt/a b"), Some(Found { kind: b"fuse.isonomia".to_vec(), minor: 40 }));
         assert_eq!(of("/mnt/c"), Some(Found { kind: b"tmpfs".to_vec(), minor: 42 }));
         assert_eq!(of("/mnt"), None);

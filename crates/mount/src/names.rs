@@ -1,8 +1,8 @@
 //! Names and attributes.
 
 use crate::attr::timestamp;
+use crate::clients::errno;
 use crate::filesystem::{MountedFiles, Outcome};
-use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, RenameFlags, Request, TimeOrNow};
 use isonomia_client::{Attr, Change, FsStat, Node, RenameHow, TimeChange};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 pub const NAME_LEN_MAX: u32 = 255;
 
 /// A name in a directory.
-type Place<'a> = (INodeNo, &'a [u8]);
+type Location<'a> = (INodeNo, &'a [u8]);
 
 impl MountedFiles {
     /// The attributes of what `name` in `parent` leads to; the caller must be allowed to search `parent`.
@@ -85,8 +85,8 @@ impl MountedFiles {
     pub(crate) fn move_name(
         &self,
         request: &Request,
-        (parent, name): Place<'_>,
-        (to, to_name): Place<'_>,
+        (parent, name): Location<'_>,
+        (to, to_name): Location<'_>,
         flags: RenameFlags,
     ) -> Outcome<()> {
         let how = if flags.is_empty() {
@@ -110,7 +110,7 @@ impl MountedFiles {
 
     /// The capacity, which is nobody's in particular.
     pub(crate) fn capacity(&self) -> Outcome<FsStat> {
-        self.sessions.own()?.stat_fs().map_err(|e| errno(&e))
+        self.clients.own()?.stat_fs().map_err(|e| errno(&e))
     }
 }
 

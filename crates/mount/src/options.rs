@@ -43,7 +43,7 @@ pub struct Options {
     pub key_file: Option<String>,
     /// Who may run the server, besides this user and root.
     pub server_user: Option<u32>,
-    /// How sessions on TCP are protected.
+    /// How connections on TCP are protected.
     pub protection: Protection,
     /// The longest wait for the server.
     pub timeout: Nanos,

@@ -92,7 +92,7 @@ impl Poller {
 
     /// Where the requests come from, before the first.
     pub fn open(&self, device: OwnedFd) {
-        // There is one session for a mount.
+        // There is one client for a mount.
         let _ = self.device.set(device);
     }
 

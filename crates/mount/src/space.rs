@@ -1,8 +1,8 @@
 //! Open files: which parts of them take space.
 
+use crate::clients::errno;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::poller;
-use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, Request};
 use isonomia_client::{Extent, SpaceChange};
 use rustix::io::Errno;

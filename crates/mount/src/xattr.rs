@@ -1,7 +1,7 @@
 //! Extended attributes.
 
+use crate::clients::errno;
 use crate::filesystem::{MountedFiles, Outcome};
-use crate::sessions::errno;
 use fuser::{INodeNo, Request};
 use isonomia_client::XattrHow;
 use rustix::io::Errno;

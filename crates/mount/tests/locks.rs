@@ -8,9 +8,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A program in the mount at `place` that runs Python: `file` is open, `outcome` tells what became of a call. Who waits
+/// A program in the mount at `dir` that runs Python: `file` is open, `outcome` tells what became of a call. Who waits
 /// for ever is killed.
-fn python_with_file(place: &Path, script: &str) -> Command {
+fn python_with_file(dir: &Path, script: &str) -> Command {
     let prologue = "import errno, fcntl, os, signal, struct, sys\n\
                     signal.alarm(100)\n\
                     def outcome(call, *arguments):\n    \
@@ -20,11 +20,7 @@ fn python_with_file(place: &Path, script: &str) -> Command {
                         fcntl.fcntl(file, command, struct.pack('hhqqi4x', kind, 0, 0, 0, 0))\n\
                     file = open('locked', 'r+b', buffering=0)\n";
     let mut command = Command::new("python3");
-    command
-        .args(["-c", &format!("{prologue}{script}")])
-        .current_dir(place)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+    command.args(["-c", &format!("{prologue}{script}")]).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }
 
@@ -53,9 +49,9 @@ fn locks_hold_between_mounts_and_end_with_their_owners() {
         let takes = format!("{how}; print('has it', flush=True); sys.stdin.read()");
         let mut holder = python_with_file(mount.path(), &takes).spawn().unwrap();
         says(&mut holder, "has it\n");
-        for place in [mount.path(), other.path()] {
-            let tried = python_with_file(place, tries).output().unwrap();
-            assert_eq!(String::from_utf8_lossy(&tried.stdout), refused, "{how}, tried from {}", place.display());
+        for dir in [mount.path(), other.path()] {
+            let tried = python_with_file(dir, tries).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&tried.stdout), refused, "{how}, tried from {}", dir.display());
         }
         // One that waits and is killed ends at once; another gets the lock when its holder is killed.
         let waits = format!("print('waits', flush=True); {takes}");

@@ -99,7 +99,7 @@ fn what_one_mount_writes_the_other_reads_without_further_ado() {
 
 /// Preloaded programs have a memory of their own for the file: either they or a mount have the mapping.
 #[test]
-fn a_mount_and_preloaded_programs_have_a_mapping_in_turn() {
+fn a_mount_and_preloaded_programs_have_a_mapping_alternately() {
     let Some((server, mount, _)) = two_mounts() else { return };
     let mapped = Mapped::new(&mount.path().join("f"));
     let script = "import mmap, struct, sys\n\

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Kind, permissions, size, links, target, and content of everything below the working directory. An archive holds the
+/// Kind, permissions, size, links, target, and content of everything below the working directory. An archive contains the
 /// time at which it was made.
 const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
                     find . -type f ! -name '*.zip' -print0 | sort -z | xargs -0r md5sum";
@@ -48,10 +48,10 @@ fn printed(output: &Output, root: &Path) -> String {
     format!("{out}\n--- stderr\n{err}\n--- {}", output.status)
 }
 
-/// What a script prints in `place`; it must not fail.
-fn run_python(place: &Path, script: &str) -> String {
-    let output = Command::new("python3").args(["-c", script]).current_dir(place).output().unwrap();
-    assert!(output.status.success(), "{}", printed(&output, place));
+/// What a script prints in `dir`; it must not fail.
+fn run_python(dir: &Path, script: &str) -> String {
+    let output = Command::new("python3").args(["-c", script]).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{}", printed(&output, dir));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -262,7 +262,7 @@ fn holes_and_space_are_as_on_a_local_file_system() {
     }
     let server = TestServer::start();
     let mount = server.mount("");
-    let [expected, actual] = [server.local().as_path(), mount.path()].map(|place| run_python(place, SPACE));
+    let [expected, actual] = [server.local().as_path(), mount.path()].map(|dir| run_python(dir, SPACE));
     assert_eq!(actual, expected);
 }
 
@@ -302,7 +302,7 @@ fn files_without_a_name_are_as_on_a_local_file_system() {
     }
     let server = TestServer::start();
     let mount = server.mount("");
-    let [expected, actual] = [server.local().as_path(), mount.path()].map(|place| run_python(place, UNNAMED));
+    let [expected, actual] = [server.local().as_path(), mount.path()].map(|dir| run_python(dir, UNNAMED));
     assert!(expected.starts_with("4 b'kept' []"), "the local file system has none: {expected}");
     assert_eq!(actual, expected);
 }
@@ -332,20 +332,20 @@ fn everybody_is_who_he_is() {
     }
     let server = TestServer::start();
     let mount = server.mount("allow_other");
-    let place = mount.path();
-    fs::set_permissions(place, PermissionsExt::from_mode(0o755)).unwrap();
+    let dir = mount.path();
+    fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
     let run = |uid: u32, groups: &str, script: &str| {
         let mut command = Command::new("setpriv");
         command.args([format!("--reuid={uid}"), format!("--regid={uid}")]);
         command.arg(if groups.is_empty() { "--clear-groups".to_owned() } else { format!("--groups={groups}") });
-        command.args(["sh", "-c", script]).current_dir(place).env("SLURM_JOB_ID", format!("job-of-{uid}"));
+        command.args(["sh", "-c", script]).current_dir(dir).env("SLURM_JOB_ID", format!("job-of-{uid}"));
         let output = command.output().unwrap();
         output.status.success()
     };
     assert!(!run(12_345, "", "touch here 2>&-"), "the root directory is root's");
-    fs::create_dir(place.join("team")).unwrap();
-    fs::set_permissions(place.join("team"), PermissionsExt::from_mode(0o2770)).unwrap();
-    std::os::unix::fs::chown(place.join("team"), Some(0), Some(777)).unwrap();
+    fs::create_dir(dir.join("team")).unwrap();
+    fs::set_permissions(dir.join("team"), PermissionsExt::from_mode(0o2770)).unwrap();
+    std::os::unix::fs::chown(dir.join("team"), Some(0), Some(777)).unwrap();
     assert!(!run(12_345, "", "ls team 2>&-"));
     assert!(run(12_345, "777", "ls team && echo secret > team/f && chmod 600 team/f"));
     assert!(run(12_346, "777", "stat team/f > /dev/null"));
@@ -356,7 +356,7 @@ fn everybody_is_who_he_is() {
     assert!(run(12_345, "777", &set) && run(12_345, "777", &get));
     assert!(!run(12_346, "777", &set) && !run(12_346, "777", &get), "and so are its attributes");
     assert!(run(12_345, "777", "chmod 644 team/f") && run(12_346, "777", &get) && !run(12_346, "777", &set));
-    let found = fs::metadata(place.join("team/f")).unwrap();
+    let found = fs::metadata(dir.join("team/f")).unwrap();
     assert_eq!((found.uid(), found.gid()), (12_345, 777));
     let status = isonomia().args(["status", "--json", "--server", &server.address()]).output().unwrap();
     let status = String::from_utf8(status.stdout).unwrap();
@@ -392,11 +392,11 @@ fn a_mount_ends_in_an_orderly_way() {
     let mut mount = server.mount("");
     fs::write(mount.path().join("f"), b"kept").unwrap();
     assert!(mount.terminate());
-    assert_eq!(fs::read_dir(server.mount_place()).unwrap().count(), 0, "the directory is itself again");
+    assert_eq!(fs::read_dir(server.mount_point()).unwrap().count(), 0, "the directory is itself again");
     let mut mount = server.mount("");
     let busy = File::open(mount.path().join("f")).unwrap();
     let unmount =
-        |options: &[&str]| isonomia().arg("unmount").args(options).arg(server.mount_place()).output().unwrap();
+        |options: &[&str]| isonomia().arg("unmount").args(options).arg(server.mount_point()).output().unwrap();
     let refused = unmount(&[]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("in use"));
     assert!(unmount(&["--lazy"]).status.success());
@@ -431,13 +431,13 @@ fn a_mount_in_the_background_is_ready_when_the_command_returns() {
         return;
     }
     let server = TestServer::start();
-    let place = server.mount_place();
-    let mounted = isonomia().args(["mount", "--server", &server.address()]).arg(&place).output().unwrap();
-    assert!(mounted.status.success() && mounted.stdout.is_empty(), "{}", printed(&mounted, &place));
-    fs::write(place.join("f"), b"x").unwrap();
-    let unmounted = isonomia().arg("unmount").arg(&place).output().unwrap();
-    assert!(unmounted.status.success(), "{}", printed(&unmounted, &place));
-    assert!(!place.join("f").exists());
+    let dir = server.mount_point();
+    let mounted = isonomia().args(["mount", "--server", &server.address()]).arg(&dir).output().unwrap();
+    assert!(mounted.status.success() && mounted.stdout.is_empty(), "{}", printed(&mounted, &dir));
+    fs::write(dir.join("f"), b"x").unwrap();
+    let unmounted = isonomia().arg("unmount").arg(&dir).output().unwrap();
+    assert!(unmounted.status.success(), "{}", printed(&unmounted, &dir));
+    assert!(!dir.join("f").exists());
 }
 
 #[test]

@@ -48,9 +48,9 @@ def run(*command):
         raise OSError(errno.EIO, done.stderr)
 "#;
 
-/// What a script prints in `place`.
-fn python(place: &Path, script: &str) -> String {
-    let output = Command::new("python3").args(["-c", &format!("{PROLOGUE}{script}")]).current_dir(place).output();
+/// What a script prints in `dir`.
+fn python(dir: &Path, script: &str) -> String {
+    let output = Command::new("python3").args(["-c", &format!("{PROLOGUE}{script}")]).current_dir(dir).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -63,9 +63,9 @@ fn compare(words: &str, script: &str) -> Option<String> {
     }
     let server = TestServer::start();
     let mount = server.mount(&format!("allow_other,{words}"));
-    let [expected, actual] = [server.local().as_path(), mount.path()].map(|place| {
-        fs::set_permissions(place, PermissionsExt::from_mode(0o755)).unwrap();
-        python(place, script)
+    let [expected, actual] = [server.local().as_path(), mount.path()].map(|dir| {
+        fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
+        python(dir, script)
     });
     assert_eq!(actual, expected);
     Some(actual)
@@ -112,7 +112,7 @@ for name in ["file", "directory"]:
 /// dropped. Other processes that have it so wait meanwhile.
 struct Protections {
     before: Vec<(String, String)>,
-    _turn: fs::File,
+    _lock: fs::File,
 }
 
 impl Protections {
@@ -120,14 +120,14 @@ impl Protections {
 
     /// Nothing where this process may not.
     fn set(value: &str) -> Option<Self> {
-        let places = Self::NAMES.map(|name| format!("/proc/sys/fs/{name}"));
-        let turn = fs::File::open(&places[0]).ok()?;
-        turn.lock().unwrap();
-        let mut protections = Self { before: Vec::new(), _turn: turn };
-        for place in places {
-            let before = fs::read_to_string(&place).ok()?;
-            fs::write(&place, value).ok()?;
-            protections.before.push((place, before));
+        let paths = Self::NAMES.map(|name| format!("/proc/sys/fs/{name}"));
+        let lock = fs::File::open(&paths[0]).ok()?;
+        lock.lock().unwrap();
+        let mut protections = Self { before: Vec::new(), _lock: lock };
+        for path in paths {
+            let before = fs::read_to_string(&path).ok()?;
+            fs::write(&path, value).ok()?;
+            protections.before.push((path, before));
         }
         Some(protections)
     }
@@ -135,9 +135,9 @@ impl Protections {
 
 impl Drop for Protections {
     fn drop(&mut self) {
-        for (place, before) in &self.before {
-            if let Err(error) = fs::write(place, before) {
-                eprintln!("{place} was {before:?} and stays changed: {error}");
+        for (path, before) in &self.before {
+            if let Err(error) = fs::write(path, before) {
+                eprintln!("{path} was {before:?} and stays changed: {error}");
             }
         }
     }

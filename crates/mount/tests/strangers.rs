@@ -42,9 +42,9 @@ os.unlink("c/h"); os.rmdir("c/e"); print(os.fstat(fd).st_nlink)
 os.close(fd); os.chdir("../.."); shutil.rmtree("a"); print(os.listdir("."))
 "#;
 
-fn python(place: &Path, script: &str) -> Output {
+fn python(dir: &Path, script: &str) -> Output {
     let mut command = Command::new("python3");
-    command.args(["-c", script]).current_dir(place).uid(USER).gid(USER);
+    command.args(["-c", script]).current_dir(dir).uid(USER).gid(USER);
     command.output().unwrap()
 }
 
@@ -83,14 +83,14 @@ fn a_mount_proves_where_its_user_came() {
     let local = server.local();
     std::os::unix::fs::chown(&local, Some(USER), Some(USER)).unwrap();
     let mount = server.mount_as(USER);
-    let place = mount.path().to_owned();
+    let dir = mount.path().to_owned();
     let expected = python(&local, SCRIPT);
     assert!(expected.status.success(), "{}", text(&expected));
-    assert_eq!(text(&python(&place, SCRIPT)), text(&expected));
+    assert_eq!(text(&python(&dir, SCRIPT)), text(&expected));
     // What the kernel knows it knows for longer than a server lives.
     let deep = "import os; os.makedirs('x/y/z'); open('x/y/z/f', 'w').write('kept'); print(os.stat('x/y/z/f').st_size)";
-    assert_eq!(text(&python(&place, deep)), "4\n");
+    assert_eq!(text(&python(&dir, deep)), "4\n");
     server.restart();
     let after = "import os; os.chdir('x/y'); print(open('z/f').read(), os.listdir('.')); os.mkdir('z/more')";
-    assert_eq!(text(&python(&place, after)), "kept ['z']\n");
+    assert_eq!(text(&python(&dir, after)), "kept ['z']\n");
 }

@@ -113,7 +113,7 @@ impl Balancer {
 
     /// Of equally cheap targets it prefers those from `target` on from now on, if it knows that.
     pub fn begin_at(&mut self, target: TargetId) {
-        self.first = self.topology.place_of(target).unwrap_or(self.first);
+        self.first = self.topology.position_of(target).unwrap_or(self.first);
     }
 
     /// From now on others leave so much of each target. O(t) for t targets.
@@ -130,9 +130,9 @@ impl Balancer {
         self.check(zone)?;
         let cheapest = self.cheapest(zone, |_| true);
         // Every zone has a route.
-        let (place, route) = cheapest.ok_or(PlacementError::TooManyStripes { stripes: 1, targets: 0 })?;
-        self.count(place, route);
-        Ok(self.topology.path_at(route, place))
+        let (position, route) = cheapest.ok_or(PlacementError::TooManyStripes { stripes: 1, targets: 0 })?;
+        self.count(position, route);
+        Ok(self.topology.path_at(route, position))
     }
 
     /// Places a file that is shared by a writer for each of its stripes (Algorithm 1, lines 9 to 12): the path of each
@@ -153,13 +153,13 @@ impl Balancer {
         let mut is_free = vec![true; targets];
         let mut paths = Vec::with_capacity(writers.len());
         for &zone in writers {
-            let Some((place, route)) = self.cheapest(zone, |place| is_free[place]) else {
+            let Some((position, route)) = self.cheapest(zone, |position| is_free[position]) else {
                 self.uses = before;
                 return Err(PlacementError::TooManyStripes { stripes: writers.len(), targets: paths.len() });
             };
-            is_free[place] = false;
-            self.count(place, route);
-            paths.push(self.topology.path_at(route, place));
+            is_free[position] = false;
+            self.count(position, route);
+            paths.push(self.topology.path_at(route, position));
         }
         Ok(paths)
     }
@@ -169,13 +169,13 @@ impl Balancer {
     pub fn place_among(&mut self, writers: &[Zone], among: Option<&[TargetId]>) -> Vec<Path> {
         let mut is_free = vec![among.is_none(); self.topology.targets().len()];
         let among = among.into_iter().flatten();
-        among.filter_map(|target| self.topology.place_of(*target)).for_each(|place| is_free[place] = true);
+        among.filter_map(|target| self.topology.position_of(*target)).for_each(|position| is_free[position] = true);
         let mut paths = Vec::with_capacity(writers.len());
         for &zone in writers {
-            let Some((place, route)) = self.cheapest(zone, |place| is_free[place]) else { continue };
-            is_free[place] = false;
-            self.count(place, route);
-            paths.push(self.topology.path_at(route, place));
+            let Some((position, route)) = self.cheapest(zone, |position| is_free[position]) else { continue };
+            is_free[position] = false;
+            self.count(position, route);
+            paths.push(self.topology.path_at(route, position));
         }
         paths
     }
@@ -184,9 +184,9 @@ impl Balancer {
     pub fn release(&mut self, paths: &[Path]) {
         let less = |uses: &mut u32| *uses = uses.saturating_sub(1);
         for path in paths {
-            let Some(place) = self.topology.place_of(path.target) else { continue };
-            less(&mut self.uses.targets[place]);
-            less(&mut self.uses.servers[self.topology.server_at(place)]);
+            let Some(position) = self.topology.position_of(path.target) else { continue };
+            less(&mut self.uses.targets[position]);
+            less(&mut self.uses.servers[self.topology.server_at(position)]);
             if let Some(router) = path.router.and_then(|router| self.topology.router_at(router)) {
                 less(&mut self.uses.routers[router]);
             }
@@ -195,7 +195,7 @@ impl Balancer {
 
     /// How many streams it has placed at `target`; `None` if there is no such target.
     pub fn uses(&self, target: TargetId) -> Option<u32> {
-        self.topology.place_of(target).map(|place| self.uses.targets[place])
+        self.topology.position_of(target).map(|position| self.uses.targets[position])
     }
 
     fn check(&self, zone: Zone) -> Result<(), PlacementError> {
@@ -207,34 +207,34 @@ impl Balancer {
     fn cheapest(&self, zone: Zone, is_allowed: impl Fn(usize) -> bool) -> Option<(usize, Route)> {
         let cheapest = |is_allowed: &dyn Fn(usize) -> bool| {
             let round = (self.first..self.uses.targets.len()).chain(0..self.first);
-            let reachable = round.filter(|&place| is_allowed(place)).filter_map(|place| {
-                let route = self.topology.route(zone, place)?;
-                (route != Route::None).then_some((place, route))
+            let reachable = round.filter(|&position| is_allowed(position)).filter_map(|position| {
+                let route = self.topology.route(zone, position)?;
+                (route != Route::None).then_some((position, route))
             });
             // The first of equal ones is kept.
-            reachable.min_by_key(|&(place, route)| self.cost(place, route))
+            reachable.min_by_key(|&(position, route)| self.cost(position, route))
         };
-        let is_open = |place: usize| is_allowed(place) && !self.prices.is_shut[place];
+        let is_open = |position: usize| is_allowed(position) && !self.prices.is_shut[position];
         cheapest(&is_open).or_else(|| cheapest(&is_allowed))
     }
 
-    fn cost(&self, place: usize, route: Route) -> u64 {
+    fn cost(&self, position: usize, route: Route) -> u64 {
         let router = match route {
             Route::Through(router) => (self.uses.routers[router], self.prices.routers[router]),
             Route::None | Route::Direct => (0, 0),
         };
-        let server = self.topology.server_at(place);
+        let server = self.topology.server_at(position);
         let server = (self.uses.servers[server], self.prices.servers[server]);
-        self.weights.cost(router, server, (self.uses.targets[place], self.prices.targets[place]))
+        self.weights.cost(router, server, (self.uses.targets[position], self.prices.targets[position]))
     }
 
-    fn count(&mut self, place: usize, route: Route) {
+    fn count(&mut self, position: usize, route: Route) {
         let add = |uses: &mut u32| *uses = uses.saturating_add(1);
         if let Route::Through(router) = route {
             add(&mut self.uses.routers[router]);
         }
-        add(&mut self.uses.servers[self.topology.server_at(place)]);
-        add(&mut self.uses.targets[place]);
+        add(&mut self.uses.servers[self.topology.server_at(position)]);
+        add(&mut self.uses.targets[position]);
     }
 }
 
@@ -243,9 +243,9 @@ impl Prices {
         let rooms: Vec<Room> = topology.targets().iter().map(|target| room(*target)).collect();
         let mut by_server = vec![Vec::new(); topology.server_count()];
         let mut by_router = vec![Vec::new(); topology.router_count()];
-        for (place, room) in rooms.iter().enumerate() {
-            by_server[topology.server_at(place)].push(*room);
-            topology.routers_to(place).for_each(|router| by_router[router].push(*room));
+        for (position, room) in rooms.iter().enumerate() {
+            by_server[topology.server_at(position)].push(*room);
+            topology.routers_to(position).for_each(|router| by_router[router].push(*room));
         }
         let price = |rooms: &Vec<Room>| Room::price(rooms.iter().copied());
         Self {

@@ -10,7 +10,7 @@
 //!   Eq. 1), with [`Weights`].
 //! * [`SharedLayout`]: stripe count and stripe size of a shared file (§III.A, Fig. 1, layout 1).
 //! * [`random_targets`] and [`RoundRobin`]: what file systems do by default. A server's new files are placed by the latter
-//!   ([`Turn::File`]), and the paper's comparisons as well ([`Turn::Stripe`]). [`hashed_targets`] needs no memory at all.
+//!   ([`Step::File`]), and the paper's comparisons as well ([`Step::Stripe`]). [`hashed_targets`] needs no memory at all.
 //! * [`Placer`]: all of these for the files of all jobs of a server, as [`Placement`](isonomia_units::Placement) names them.
 //! * [`Room`]: what other jobs leave of a target, by its load and its free space.
 //!
@@ -24,7 +24,7 @@
 //! * *Streams end.* The paper places all files of a job before it writes, once. A server places them one by one while others
 //!   are closed; what was closed does not count any more ([`Balancer::release`]).
 //! * *Ties.* The paper does not say which of several cheapest targets is taken. Here it is the first in the round
-//!   ([`Topology::targets`]) at or after the place where the balancer was told to begin. A fixed first target would
+//!   ([`Topology::targets`]) at or after the position where the balancer was told to begin. A fixed first target would
 //!   bring the small files of all jobs to the same few targets; the caller draws the beginning.
 //! * *Weights* are whole numbers and stand for their part of the sum, so that costs are compared exactly and the
 //!   weights always add up to one.
@@ -64,4 +64,4 @@ pub use layout::SharedLayout;
 pub use placer::{FILES_MAX, JOBS_MAX, NewFile, Placer};
 pub use room::Room;
 pub use topology::{Path, RouterId, Topology, TopologyError, Zone};
-pub use unbalanced::{RoundRobin, Turn, random_targets, stripes_from};
+pub use unbalanced::{RoundRobin, Step, random_targets, stripes_from};

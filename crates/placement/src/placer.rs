@@ -7,7 +7,7 @@ use crate::balancer::{Balancer, Weights};
 use crate::hashed::hashed_targets;
 use crate::room::Room;
 use crate::topology::{Path, Topology, Zone};
-use crate::unbalanced::{RoundRobin, Turn, random_targets, stripes_from};
+use crate::unbalanced::{RoundRobin, Step, random_targets, stripes_from};
 use isonomia_units::{JobId, Placement, TargetId};
 use rand::Rng;
 use std::collections::{BTreeMap, VecDeque};
@@ -35,7 +35,7 @@ pub struct NewFile<'a> {
 #[derive(Debug)]
 pub struct Placer {
     topology: Arc<Topology>,
-    turns: RoundRobin,
+    round: RoundRobin,
     jobs: BTreeMap<JobId, Placing>,
     /// Oldest first.
     files: VecDeque<Placed>,
@@ -62,8 +62,8 @@ struct Placed {
 impl Placer {
     /// One that has placed nothing, on these targets.
     pub fn new(topology: Arc<Topology>) -> Self {
-        let turns = RoundRobin::starting_at(0, Turn::File);
-        Self { topology, turns, jobs: BTreeMap::new(), files: VecDeque::new() }
+        let round = RoundRobin::starting_at(0, Step::File);
+        Self { topology, round, jobs: BTreeMap::new(), files: VecDeque::new() }
     }
 
     /// The targets and servers that it knows.
@@ -71,7 +71,7 @@ impl Placer {
         &self.topology
     }
 
-    /// There are other targets now. What was placed is forgotten, but not whose turn it is.
+    /// There are other targets now. What was placed is forgotten, but not which target is next.
     pub fn replace(&mut self, topology: Arc<Topology>) {
         self.topology = topology;
         self.jobs.clear();
@@ -99,14 +99,14 @@ impl Placer {
         }
         match placement {
             Placement::Volume | Placement::RoundRobin => {
-                stripes_from(among, self.turns.first(among.len(), stripes), stripes).collect()
+                stripes_from(among, self.round.first(among.len(), stripes), stripes).collect()
             }
             Placement::Hash => hashed_targets(among, stripes, number),
             // There are enough.
             Placement::Random => random_targets(among, stripes, generator).unwrap_or_default(),
             Placement::Balanced => {
-                // Where all is equal, it is in turn whose target is the first.
-                let first = among[self.turns.first(among.len(), stripes)];
+                // Where all is equal, the round says which target is the first.
+                let first = among[self.round.first(among.len(), stripes)];
                 let placing = self.placing(job);
                 placing.balancer.begin_at(first);
                 let paths = placing.balancer.place_among(&vec![Zone(0); stripes], file.among);

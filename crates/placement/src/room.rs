@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prices_are_what_is_left_turned_over() {
+    fn prices_are_what_is_left_inverted() {
         let room = |left| Room::new(left, 1, 1);
         let price = |left| Room::price([room(left)]);
         assert_eq!([1.0, 0.5, 0.25, 0.0, f64::NAN, 7.0].map(price), [256, 512, 1024, 4096, 4096, 256]);

@@ -111,9 +111,9 @@ impl Topology {
         for (at, zone) in (0..=u16::MAX).map(Zone).zip(zones) {
             let mut routes = vec![Route::None; topology.servers.len()];
             for (server, router) in zone {
-                let place = topology.servers.binary_search(server);
-                let place = place.map_err(|_| TopologyError::UnknownServer { zone: at, server: *server })?;
-                routes[place] = routers.binary_search(router).map_or(Route::None, Route::Through);
+                let position = topology.servers.binary_search(server);
+                let position = position.map_err(|_| TopologyError::UnknownServer { zone: at, server: *server })?;
+                routes[position] = routers.binary_search(router).map_or(Route::None, Route::Through);
             }
             if zone.is_empty() {
                 return Err(TopologyError::NoRoute(at));
@@ -134,12 +134,12 @@ impl Topology {
         let mut round = Vec::new();
         for (server, mut targets) in by_server.into_values().enumerate() {
             targets.sort_unstable();
-            round.extend(targets.into_iter().enumerate().map(|(turn, target)| (turn, server, target)));
+            round.extend(targets.into_iter().enumerate().map(|(index, target)| (index, server, target)));
         }
         round.sort_unstable();
         let mut by_id = BTreeMap::new();
-        for (place, (_, _, target)) in round.iter().enumerate() {
-            if by_id.insert(*target, place).is_some() {
+        for (position, (_, _, target)) in round.iter().enumerate() {
+            if by_id.insert(*target, position).is_some() {
                 return Err(TopologyError::DuplicateTarget(*target));
             }
         }
@@ -169,29 +169,29 @@ impl Topology {
 
     /// The way from `zone` to `target`, if both exist and there is one. O(log t).
     pub fn path(&self, zone: Zone, target: TargetId) -> Option<Path> {
-        let place = *self.by_id.get(&target)?;
-        let route = self.route(zone, place)?;
-        (route != Route::None).then(|| self.path_at(route, place))
+        let position = *self.by_id.get(&target)?;
+        let route = self.route(zone, position)?;
+        (route != Route::None).then(|| self.path_at(route, position))
     }
 
-    /// How `zone` reaches the target at `place`; `None` if there is no such zone.
-    pub(crate) fn route(&self, zone: Zone, place: usize) -> Option<Route> {
-        self.routes.get(usize::from(zone.0)).map(|routes| routes[self.server_of[place]])
+    /// How `zone` reaches the target at `position`; `None` if there is no such zone.
+    pub(crate) fn route(&self, zone: Zone, position: usize) -> Option<Route> {
+        self.routes.get(usize::from(zone.0)).map(|routes| routes[self.server_of[position]])
     }
 
-    pub(crate) fn path_at(&self, route: Route, place: usize) -> Path {
+    pub(crate) fn path_at(&self, route: Route, position: usize) -> Path {
         let router = match route {
             Route::Through(router) => Some(self.routers[router]),
             Route::None | Route::Direct => None,
         };
-        Path { router, server: self.servers[self.server_of[place]], target: self.targets[place] }
+        Path { router, server: self.servers[self.server_of[position]], target: self.targets[position] }
     }
 
-    pub(crate) fn server_at(&self, place: usize) -> usize {
-        self.server_of[place]
+    pub(crate) fn server_at(&self, position: usize) -> usize {
+        self.server_of[position]
     }
 
-    pub(crate) fn place_of(&self, target: TargetId) -> Option<usize> {
+    pub(crate) fn position_of(&self, target: TargetId) -> Option<usize> {
         self.by_id.get(&target).copied()
     }
 
@@ -199,12 +199,12 @@ impl Topology {
         self.routers.binary_search(&router).ok()
     }
 
-    /// The routers by which some zone reaches the target at `place`, each once.
-    pub(crate) fn routers_to(&self, place: usize) -> impl Iterator<Item = usize> {
+    /// The routers by which some zone reaches the target at `position`, each once.
+    pub(crate) fn routers_to(&self, position: usize) -> impl Iterator<Item = usize> {
         let routers: BTreeSet<usize> = self
             .routes
             .iter()
-            .filter_map(|routes| match routes[self.server_of[place]] {
+            .filter_map(|routes| match routes[self.server_of[position]] {
                 Route::Through(router) => Some(router),
                 Route::None | Route::Direct => None,
             })

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use isonomia_placement::{
-    Balancer, Path, PlacementError, RoundRobin, RouterId, Topology, Turn, Weights, Zone, random_targets,
+    Balancer, Path, PlacementError, RoundRobin, RouterId, Step, Topology, Weights, Zone, random_targets,
 };
 use isonomia_units::{ServerId, TargetId};
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ fn an_example_by_hand() {
     assert_eq!(placed(Weights::new(1, 0, 0).unwrap(), &[0, 0, 1, 1, 0, 1]), [0, 2, 0, 0, 0, 2]);
     // Servers only: they alternate, and of a server's targets the first in the round is as good as the other.
     assert_eq!(placed(Weights::new(0, 1, 0).unwrap(), &[0, 0, 1, 1]), [0, 2, 0, 2]);
-    // Targets only: in turn, whoever asks.
+    // Targets only: round-robin, whoever asks.
     assert_eq!(placed(Weights::new(0, 0, 1).unwrap(), &[1, 1, 0, 1, 0]), [0, 2, 1, 3, 0]);
 }
 
@@ -76,17 +76,17 @@ fn what_cannot_be_placed_is_refused_and_not_counted() {
 }
 
 #[test]
-fn in_turn_goes_on_where_it_stopped() {
+fn round_robin_goes_on_where_it_stopped() {
     let topology = Topology::direct(targets(&[2, 2])).unwrap();
-    let round = RoundRobin::starting_at(3, Turn::Stripe);
+    let round = RoundRobin::starting_at(3, Step::Stripe);
     assert_eq!(round.place(&topology, 2).unwrap(), [3, 0].map(TargetId));
     assert_eq!(round.place(&topology, 1).unwrap(), [2].map(TargetId));
     round.skip(&topology, 5);
     assert_eq!(round.place(&topology, 2).unwrap(), [3, 0].map(TargetId));
     assert_eq!(round.place(&topology, 5), Err(PlacementError::TooManyStripes { stripes: 5, targets: 4 }));
 
-    // By files every target is the first one in turn.
-    let round = RoundRobin::starting_at(3, Turn::File);
+    // By files every target is the first one equally often.
+    let round = RoundRobin::starting_at(3, Step::File);
     let firsts: Vec<u16> = (0..5).map(|_| round.place(&topology, 2).unwrap()[0].0).collect();
     assert_eq!(firsts, [3, 0, 2, 1, 3]);
 }

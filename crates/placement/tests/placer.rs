@@ -108,7 +108,7 @@ fn one_after_the_other_goes_round_though_nothing_stays_open() {
 }
 
 #[test]
-fn in_turn_by_chance_and_by_hash() {
+fn round_robin_by_chance_and_by_hash() {
     let mut site = Site::new();
     assert_eq!(site.counts(Placement::RoundRobin, 16), [2; 8]);
     for placement in [Placement::Random, Placement::Hash] {

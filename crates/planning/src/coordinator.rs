@@ -7,8 +7,8 @@
 //! than something that has come is refused. Grants of a node are numbered, too, and a number is never given again.
 //!
 //! What it adds to the nodes' own knowledge is that an application is judged by what it did and waited on all of them, and
-//! that it is in the same place of the order on each where it waits. Times at several nodes add up. Nodes are granted one by one, so two
-//! applications that come while their nodes are free may hold one each and wait for the other's: then the one that came last
+//! that it is in the same position of the order on each where it waits. Times at several nodes add up. Nodes are granted one by one, so two
+//! applications that come while their nodes are free may have one each and wait for the other's: then the one that came last
 //! gives way, and waits behind the other.
 //!
 //! But for that no grant is taken back (non-preemptive, §4.3); its lease is kept by the node, which says that it is over. Ages are
@@ -74,7 +74,7 @@ pub struct Report {
     /// Later reports of a process have greater numbers.
     pub number: u64,
     /// Who has the node now.
-    pub holds: Option<NodeGrant>,
+    pub granted: Option<NodeGrant>,
     /// Grants up to this number are over.
     pub ended: u64,
     /// Those who wait come first.
@@ -221,7 +221,7 @@ impl Coordinator {
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
-        // They are given out in turn; one that is still in use is passed over.
+        // They are given out one after the other; one that is still in use is passed over.
         while self.names.contains_key(&self.next_id) {
             self.next_id = self.next_id.wrapping_add(1);
         }
@@ -234,14 +234,14 @@ impl Coordinator {
 
     fn hear(&mut self, now: Nanos, node: ServerId) {
         let Some(side) = self.nodes.get(&node) else { return };
-        let (holds, ended) = (side.report.holds.clone(), side.report.ended);
+        let (granted, ended) = (side.report.granted.clone(), side.report.ended);
         let claimed: Vec<_> = side.report.applications.iter().filter(|app| app.claim.is_some()).cloned().collect();
         // Whoever came first has the lowest id, with those of one time by name.
         let mut all: Vec<_> =
             side.report.applications.iter().map(|app| (Reverse(app.age_ns), app.application.clone())).collect();
         all.sort();
         all.iter().for_each(|(_, name)| _ = self.id_of(name));
-        let holder = holds.map(|grant| (grant.number, self.id_of(&grant.application)));
+        let holder = granted.map(|grant| (grant.number, self.id_of(&grant.application)));
         let claims: Vec<_> = claimed.iter().map(|app| self.claim(now, app)).collect();
         let Some(side) = self.nodes.get_mut(&node) else { return };
         side.number = side.number.max(ended).max(holder.map_or(0, |(number, _)| number));
@@ -257,7 +257,7 @@ impl Coordinator {
             // Granted by another coordinator, or by this one before it started again. What that one sent last may have come
             // before what this one granted meanwhile: then nobody else got the node, and waits still.
             side.granted.into_iter().for_each(|(_, other)| _ = side.grants.complete(other));
-            side.grants.hold(id);
+            side.grants.resume(id);
             side.granted = Some((number, id));
         }
         let has = side.granted.map(|(_, id)| id);
@@ -335,7 +335,7 @@ fn mean_io<'a>(apps: impl Iterator<Item = &'a AppReport>) -> Option<u64> {
 
 impl Side {
     fn new(now: Nanos, order: Order, instance: u64) -> Self {
-        let report = Report { instance, number: 0, holds: None, ended: 0, applications: Vec::new() };
+        let report = Report { instance, number: 0, granted: None, ended: 0, applications: Vec::new() };
         Self {
             heard_at: now,
             report,

@@ -1,4 +1,4 @@
-//! The arbiter of one exclusive I/O node: one application holds it at a time, for one whole I/O phase.
+//! The arbiter of one exclusive I/O node: one application has it at a time, for one whole I/O phase.
 //!
 //! Guarantees: a grant is never taken back (non-preemptive, ICS'20 §4.3), the node is never left idle while a
 //! claim waits (list scheduling, §5.1), and the same calls give the same grants. Applications that never finish
@@ -18,7 +18,7 @@ pub enum NextGrant {
     /// This application has the node from now on until [`Grants::complete`].
     Grant(u32),
     /// This application still has the node.
-    Held(u32),
+    Taken(u32),
     /// Nobody waits.
     Idle,
 }
@@ -85,7 +85,7 @@ impl Grants {
     /// that change while claims wait; O(1) under FIFO.
     pub fn next(&mut self, now: Nanos) -> NextGrant {
         if let Some(app) = self.holder {
-            return NextGrant::Held(app);
+            return NextGrant::Taken(app);
         }
         self.holder = match &mut self.waiting {
             Waiting::Arrival(queue) => queue.pop_front().map(|(_, app)| app),
@@ -99,17 +99,17 @@ impl Grants {
         self.holder.map_or(NextGrant::Idle, NextGrant::Grant)
     }
 
-    /// The holder's phase has ended. False, and nothing happens, if `app` does not hold the node.
+    /// The holder's phase has ended. False, and nothing happens, if `app` does not have the node.
     pub fn complete(&mut self, app: u32) -> bool {
-        let held = self.holder == Some(app);
-        if held {
+        let had = self.holder == Some(app);
+        if had {
             self.holder = None;
         }
-        held
+        had
     }
 
     /// The application has the node by an earlier grant, which somebody else gave. It must not wait.
-    pub fn hold(&mut self, app: u32) {
+    pub fn resume(&mut self, app: u32) {
         self.holder = Some(app);
     }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_holds_the_node_until_it_is_done() {
+    fn one_has_the_node_until_it_is_done() {
         for order in Order::ALL {
             let mut grants = Grants::new(order);
             assert_eq!(grants.next(Nanos(0)), NextGrant::Idle);
@@ -151,9 +151,9 @@ mod tests {
             }
             // All are alike: the lowest id goes.
             assert_eq!(grants.next(Nanos(6)), NextGrant::Grant(1), "{order}");
-            assert_eq!(grants.next(Nanos(7)), NextGrant::Held(1));
+            assert_eq!(grants.next(Nanos(7)), NextGrant::Taken(1));
             assert!(!grants.complete(2));
-            assert_eq!(grants.next(Nanos(8)), NextGrant::Held(1));
+            assert_eq!(grants.next(Nanos(8)), NextGrant::Taken(1));
             assert!(grants.complete(1));
             assert_eq!(grants.next(Nanos(9)), NextGrant::Grant(2));
             assert_eq!(grants.waiting(), 1);

@@ -8,12 +8,12 @@
 //!
 //! Who gets the node is decided by a [`Coordinator`]: this node's own, or that of another server, which is told and tells by
 //! messages ([`IoNode::report`], [`IoNode::hear`]). A grant is not taken back (non-preemptive) but from one of two who wait for each
-//! other on two nodes, and it lasts no longer than its *lease* if others wait: whoever holds an application up, dead or alive, does
+//! other on two nodes, and it lasts no longer than its *lease* if others wait: whoever delays an application, dead or alive, does
 //! so for that long. Who lost a grant in either way waits behind those who wait by then.
 //! If the coordinator falls silent for [`SILENCE_MAX`], the node is *open*: everybody is served until it is heard again.
 //!
 //! No request is kept here, and none is refused: whether those of an application are served now is [`IoNode::admits`], and
-//! whoever holds them back asks again by [`IoNode::ask_again_at`]. There is no I/O in here, and no clock.
+//! whoever keeps them back asks again by [`IoNode::ask_again_at`]. There is no I/O in here, and no clock.
 
 mod app;
 
@@ -68,7 +68,7 @@ pub struct Endings {
     pub told: u64,
     /// Others waited, and the lease was over.
     pub lease: u64,
-    /// The application and another one held a node each and waited for the other's.
+    /// The application and another one had a node each and waited for the other's.
     pub crossed: u64,
     /// It went away, or had no more need of the node when the grant came.
     pub gone: u64,
@@ -87,7 +87,7 @@ pub struct IoNode {
     ids: BTreeMap<Arc<str>, AppId>,
     apps: BTreeMap<AppId, App>,
     next_id: u32,
-    holder: Option<Held>,
+    holder: Option<Granted>,
     ended: u64,
     /// `None` if the coordinator is elsewhere.
     coordinator: Option<Coordinator>,
@@ -96,14 +96,14 @@ pub struct IoNode {
     /// When a coordinator elsewhere was heard; `None` as long as the node is open.
     heard_at: Option<Nanos>,
     endings: Endings,
-    turns: u64,
+    changes: u64,
     /// A report would say something new.
     has_changed: bool,
     now: Nanos,
 }
 
 #[derive(Clone, Debug)]
-struct Held {
+struct Granted {
     app: AppId,
     grant: NodeGrant,
     since: Nanos,
@@ -129,7 +129,7 @@ impl IoNode {
             own: ALONE,
             heard_at: None,
             endings: Endings::default(),
-            turns: 0,
+            changes: 0,
             has_changed: false,
             now: Nanos::ZERO,
         }
@@ -142,7 +142,7 @@ impl IoNode {
 
     /// From now on the coordinator is this node's own, for other nodes as well, under the number `own`; or another server's. Nothing
     /// changes if it is so already. One that becomes the coordinator knows nothing but its own node: the others' reports say who has
-    /// them, and what is held stays so.
+    /// them, and what is granted stays so.
     pub fn set_coordinator(&mut self, now: Nanos, own: ServerId, is_own: bool) {
         let now = self.advance(now);
         if (self.coordinator.is_some(), self.own) == (is_own, own) {
@@ -157,7 +157,7 @@ impl IoNode {
         if self.is_open() {
             self.open(now);
         }
-        self.turns += 1;
+        self.changes += 1;
         self.ask_for_all(now);
         self.settle(now);
     }
@@ -206,7 +206,7 @@ impl IoNode {
             return;
         }
         let name = app.name.clone();
-        if self.holder.as_ref().is_some_and(|held| held.app == id) {
+        if self.holder.as_ref().is_some_and(|granted| granted.app == id) {
             self.end_grant(now, |endings| &mut endings.gone);
         }
         if self.apps.get(&id).is_some_and(|app| app.waiting_since.is_some()) {
@@ -247,8 +247,8 @@ impl IoNode {
         }
         app.declared.io = declared.io.or(app.declared.io);
         app.declared.remaining = declared.remaining.or(app.declared.remaining);
-        if let Some(held) = self.holder.as_mut().filter(|held| held.app == id) {
-            held.is_ending = false;
+        if let Some(granted) = self.holder.as_mut().filter(|granted| granted.app == id) {
+            granted.is_ending = false;
         }
         self.claim(now, id);
     }
@@ -260,8 +260,8 @@ impl IoNode {
         if !app.sessions.remove(&session) || !app.sessions.is_empty() {
             return self.settle(now);
         }
-        if let Some(held) = self.holder.as_mut().filter(|held| held.app == id) {
-            held.is_ending = true;
+        if let Some(granted) = self.holder.as_mut().filter(|granted| granted.app == id) {
+            granted.is_ending = true;
         }
         self.end_if_unwanted(now);
         self.settle(now);
@@ -270,7 +270,7 @@ impl IoNode {
     /// Nobody is there any more who could go on with the application's phase: if nothing of it is outstanding, it is over.
     pub fn leave(&mut self, now: Nanos, id: AppId) {
         let now = self.advance(now);
-        if self.held().is_some_and(|(held, app)| held.app == id && !app.wants()) {
+        if self.granted().is_some_and(|(granted, app)| granted.app == id && !app.wants()) {
             self.end_grant(now, |endings| &mut endings.gone);
         }
         self.settle(now);
@@ -294,7 +294,7 @@ impl IoNode {
     /// Whether requests of the application are served now.
     pub fn admits(&self, id: AppId) -> bool {
         self.is_open()
-            || self.holder.as_ref().is_some_and(|held| held.app == id)
+            || self.holder.as_ref().is_some_and(|granted| granted.app == id)
             || self.apps.get(&id).is_none_or(|app| app.is_exempt)
     }
 
@@ -304,16 +304,16 @@ impl IoNode {
     }
 
     /// Grows whenever [`Self::admits`] may have changed.
-    pub fn turns(&self) -> u64 {
-        self.turns
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// When who has the node may change next by time alone: to be asked again then, if not before.
     pub fn ask_again_at(&self, now: Nanos) -> Nanos {
         let silence = self.heard_at.map_or(Nanos::MAX, |at| at + SILENCE_MAX);
-        let Some((held, app)) = self.held() else { return silence };
+        let Some((granted, app)) = self.granted() else { return silence };
         let gap = if app.wants() { now.max(self.now) + self.rules.gap } else { app.idle_since + self.rules.gap };
-        gap.min(held.since + self.rules.lease).min(silence)
+        gap.min(granted.since + self.rules.lease).min(silence)
     }
 
     /// Takes notice of the time.
@@ -362,7 +362,7 @@ impl IoNode {
         Report {
             instance: self.instance,
             number: self.reports,
-            holds: self.holder.as_ref().map(|held| held.grant.clone()),
+            granted: self.holder.as_ref().map(|granted| granted.grant.clone()),
             ended: self.ended,
             applications: applications.iter().map(of).collect(),
         }
@@ -388,7 +388,7 @@ impl IoNode {
         self.answered = heard;
         let was_open = self.heard_at.replace(now).is_none();
         if was_open {
-            self.turns += 1;
+            self.changes += 1;
             self.ask_for_all(now);
         }
         self.take(now, publication);
@@ -432,8 +432,8 @@ impl IoNode {
         let now = now.max(self.now);
         let shown = self.ids.values().filter_map(|id| Some((*id, self.apps.get(id)?)));
         let state = |(id, app): (AppId, &App)| {
-            let held_since = self.holder.as_ref().filter(|held| held.app == id).map(|held| held.since);
-            app.state(now, held_since)
+            let granted_since = self.holder.as_ref().filter(|granted| granted.app == id).map(|granted| granted.since);
+            app.state(now, granted_since)
         };
         shown.filter(|(_, app)| !app.is_exempt).map(state).collect()
     }
@@ -445,12 +445,12 @@ impl IoNode {
 
     /// Who has the node.
     pub fn holder(&self) -> Option<&Arc<str>> {
-        self.held().map(|(_, app)| &app.name)
+        self.granted().map(|(_, app)| &app.name)
     }
 
-    fn held(&self) -> Option<(&Held, &App)> {
-        let held = self.holder.as_ref()?;
-        Some((held, self.apps.get(&held.app)?))
+    fn granted(&self) -> Option<(&Granted, &App)> {
+        let granted = self.holder.as_ref()?;
+        Some((granted, self.apps.get(&granted.app)?))
     }
 
     /// Time does not run backwards. What is over by time ends here; others get the node by [`Self::settle`].
@@ -461,10 +461,11 @@ impl IoNode {
             self.heard_at = None;
             self.open(now);
         }
-        let Some((held, app)) = self.held() else { return now };
+        let Some((granted, app)) = self.granted() else { return now };
         if !app.wants() && now.since(app.idle_since) >= self.rules.gap {
             self.end_grant(now, |endings| &mut endings.gap);
-        } else if now.since(held.since) >= self.rules.lease && self.apps.values().any(|app| app.waiting_since.is_some())
+        } else if now.since(granted.since) >= self.rules.lease
+            && self.apps.values().any(|app| app.waiting_since.is_some())
         {
             self.cut(now, |endings| &mut endings.lease);
         }
@@ -473,7 +474,7 @@ impl IoNode {
 
     /// Ends a phase that is not over: what it still wants is behind those who wait.
     fn cut(&mut self, now: Nanos, why: impl FnOnce(&mut Endings) -> &mut u64) {
-        let Some(id) = self.holder.as_ref().map(|held| held.app) else { return };
+        let Some(id) = self.holder.as_ref().map(|granted| granted.app) else { return };
         self.end_grant(now, why);
         self.put_behind(id);
         self.ask(now, id);
@@ -515,10 +516,10 @@ impl IoNode {
         let unwanted = |app: &App| app.waiting_since.is_some() && (app.is_exempt || !app.wants());
         let gone: Vec<_> = self.apps.iter().filter(|(_, app)| unwanted(app)).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|id| self.stop_waiting(now, id));
-        let Some((held, app)) = self.held() else { return };
+        let Some((granted, app)) = self.granted() else { return };
         if app.is_exempt {
             self.end_grant(now, |endings| &mut endings.gone);
-        } else if held.is_ending && !app.wants() {
+        } else if granted.is_ending && !app.wants() {
             self.end_grant(now, |endings| &mut endings.told);
         }
     }
@@ -535,15 +536,15 @@ impl IoNode {
     }
 
     fn end_grant(&mut self, now: Nanos, why: impl FnOnce(&mut Endings) -> &mut u64) {
-        let Some(held) = self.holder.take() else { return };
-        self.ended = self.ended.max(held.grant.number);
-        self.turns += 1;
+        let Some(granted) = self.holder.take() else { return };
+        self.ended = self.ended.max(granted.grant.number);
+        self.changes += 1;
         self.has_changed = true;
         *why(&mut self.endings) += 1;
-        if let Some(app) = self.apps.get_mut(&held.app) {
+        if let Some(app) = self.apps.get_mut(&granted.app) {
             // The gap at its end is no part of a phase.
-            let end = if app.outstanding > 0 { now } else { app.idle_since.max(held.since) };
-            app.io_done += end.since(held.since);
+            let end = if app.outstanding > 0 { now } else { app.idle_since.max(granted.since) };
+            app.io_done += end.since(granted.since);
             app.phases += 1;
             if !app.wants() {
                 app.declared = Declared::default();
@@ -558,16 +559,16 @@ impl IoNode {
             app.stop_waiting(now);
             app.behind.clear();
         }
-        self.turns += 1;
+        self.changes += 1;
     }
 
     fn take(&mut self, now: Nanos, publication: Publication) {
-        if self.holder.as_ref().is_some_and(|held| held.grant.number <= publication.recalled) {
+        if self.holder.as_ref().is_some_and(|granted| granted.grant.number <= publication.recalled) {
             self.cut(now, |endings| &mut endings.crossed);
             return self.settle(now);
         }
         let Some(grant) = publication.grant else { return };
-        // One that is held is not taken back: if the coordinator knows of none, it will hear of this one.
+        // One that is granted is not taken back: if the coordinator knows of none, it will hear of this one.
         if self.holder.is_some() || grant.number <= self.ended {
             return;
         }
@@ -587,8 +588,8 @@ impl IoNode {
             return self.settle(now);
         };
         self.stop_waiting(now, id);
-        self.turns += 1;
-        self.holder = Some(Held { app: id, grant, since: now, is_ending: false });
+        self.changes += 1;
+        self.holder = Some(Granted { app: id, grant, since: now, is_ending: false });
     }
 }
 

@@ -5,7 +5,7 @@
 //!   function; [`Grants`] is the arbiter that a coordinator and the simulator share.
 //! * [`IoNode`]: such a node as it lives, told of every request; [`Coordinator`]: who has which node, by what nodes tell.
 //! * [`schedule()`]: applications on one I/O node, event by event.
-//! * [`make_packs`], [`place`], [`plan()`]: jobs in packs, packs on I/O nodes (§5.2).
+//! * [`make_packs`], [`assign`], [`plan()`]: jobs in packs, packs on I/O nodes (§5.2).
 //! * [`Recipe`]: the paper's random workloads (§6.2.2).
 //! * [`read_apps`], [`read_jobs`], [`read_swf`]: tables and logs, from text; errors name line and field.
 //!
@@ -44,7 +44,7 @@ pub use grants::{CLAIMS_MAX, ClaimsFull, Grants, NextGrant};
 pub use io_node::{IoNode, PhaseRules};
 pub use jobs::{NamedJob, read_jobs};
 pub use order::{Claim, Order, ParseOrderError, Urgency};
-pub use packs::{Job, Pack, PackError, PackRun, Sensibility, alpha, execute, longest_first, make_packs, place};
+pub use packs::{Job, Pack, PackError, PackRun, Sensibility, alpha, assign, execute, longest_first, make_packs};
 pub use plan::{Machine, NodeTime, Plan, PlanError, plan};
 pub use schedule::{
     APPS_MAX, App, Grant, Outcome, PHASES_MAX, SPAN_MAX, Schedule, ScheduleError, schedule, schedule_with,

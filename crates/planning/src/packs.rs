@@ -1,11 +1,11 @@
 //! Packs: sets of jobs that run together, one pack after the other on an I/O node (ICS'20 §5.2).
 //!
 //! [`make_packs`] is Algorithm 1. It guarantees that the jobs of a pack fit the compute nodes (Eq. 5) and, for
-//! packs of several jobs, that their I/O occupation is at most the sensibility (Eq. 4). [`place`] puts packs on
+//! packs of several jobs, that their I/O occupation is at most the sensibility (Eq. 4). [`assign`] puts packs on
 //! I/O nodes, longest first; [`execute`] runs each of them by list scheduling.
 //!
 //! Choices where the paper is silent: packs are tried by decreasing compute nodes in use, sorted anew after each
-//! job, ties in the order of making; First-Fit is the same sort with an infinite sensibility; packs are placed by
+//! job, ties in the order of making; First-Fit is the same sort with an infinite sensibility; packs are assigned by
 //! their length without contention; a job that alone exceeds a sensibility below 1 gets a pack of its own.
 
 use crate::order::Order;
@@ -22,7 +22,7 @@ pub struct Job {
     pub app: App,
 }
 
-/// How much I/O a pack may hold (S).
+/// How much I/O a pack may have (S).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sensibility {
     /// As much as there is: First-Fit.
@@ -181,19 +181,19 @@ pub fn execute(jobs: &[Job], pack: Pack, order: Order) -> Result<PackRun, Schedu
 ///
 /// # Panics
 /// If there is no machine.
-pub fn place(tasks: &[Nanos], machines: u32) -> Vec<u32> {
+pub fn assign(tasks: &[Nanos], machines: u32) -> Vec<u32> {
     assert!(machines > 0, "tasks need a machine");
     let mut free_first: std::collections::BinaryHeap<_> =
         (0..machines).map(|machine| Reverse((Nanos::ZERO, machine))).collect();
-    let mut placed = vec![0; tasks.len()];
+    let mut assigned = vec![0; tasks.len()];
     for task in longest_first(tasks) {
         if let Some(mut first) = free_first.peek_mut() {
             let Reverse((free, machine)) = *first;
-            placed[task] = machine;
+            assigned[task] = machine;
             *first = Reverse((free + tasks[task], machine));
         }
     }
-    placed
+    assigned
 }
 
 /// Positions of `tasks`, longest first, ties as they come.

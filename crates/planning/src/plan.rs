@@ -1,7 +1,7 @@
 //! A whole plan: jobs in packs, packs on I/O nodes, and what becomes of them.
 
 use crate::order::Order;
-use crate::packs::{Job, PackError, PackRun, Sensibility, alpha, execute, longest_first, make_packs, place};
+use crate::packs::{Job, PackError, PackRun, Sensibility, alpha, assign, execute, longest_first, make_packs};
 use crate::schedule::ScheduleError;
 use isonomia_units::Nanos;
 
@@ -12,7 +12,7 @@ pub struct Machine {
     pub nodes: u32,
     /// I/O nodes (R), at least 1.
     pub io_nodes: u32,
-    /// How much I/O a pack may hold.
+    /// How much I/O a pack may have.
     pub sensibility: Sensibility,
     /// Order of I/O phases inside a pack.
     pub order: Order,
@@ -24,7 +24,7 @@ pub struct Plan {
     /// Every pack as it ran, in the order of making.
     pub packs: Vec<PackRun>,
     /// For each pack, its I/O node (from 0) and when it begins there.
-    pub places: Vec<(u32, Nanos)>,
+    pub assigned: Vec<(u32, Nanos)>,
     /// The workload's I/O load, Eq. 6.
     pub alpha: f64,
 }
@@ -52,7 +52,7 @@ pub enum PlanError {
     Schedule(#[from] ScheduleError),
 }
 
-/// Packs `jobs`, runs every pack, and places the packs on the I/O nodes.
+/// Packs `jobs`, runs every pack, and assigns the packs to the I/O nodes.
 ///
 /// # Errors
 /// As [`make_packs`] and [`schedule`](crate::schedule()).
@@ -60,23 +60,23 @@ pub fn plan(jobs: &[Job], machine: &Machine) -> Result<Plan, PlanError> {
     let packs = make_packs(jobs, machine.nodes, machine.sensibility)?;
     let packs: Vec<PackRun> =
         packs.into_iter().map(|pack| execute(jobs, pack, machine.order)).collect::<Result<_, _>>()?;
-    let mut plan = Plan { packs, places: Vec::new(), alpha: alpha(jobs, machine.nodes) };
+    let mut plan = Plan { packs, assigned: Vec::new(), alpha: alpha(jobs, machine.nodes) };
     plan.spread(machine.io_nodes);
     Ok(plan)
 }
 
 impl Plan {
-    /// Places the packs on `io_nodes` I/O nodes anew. Their runs stay as they are: I/O nodes do not interact.
+    /// Assigns the packs to `io_nodes` I/O nodes anew. Their runs stay as they are: I/O nodes do not interact.
     ///
     /// # Panics
     /// If there is no I/O node.
     pub fn spread(&mut self, io_nodes: u32) {
         let lengths: Vec<Nanos> = self.packs.iter().map(|run| run.pack.alone).collect();
-        let nodes = place(&lengths, io_nodes);
+        let nodes = assign(&lengths, io_nodes);
         let mut free = vec![Nanos::ZERO; io_nodes as usize];
-        self.places = nodes.iter().map(|&node| (node, Nanos::ZERO)).collect();
+        self.assigned = nodes.iter().map(|&node| (node, Nanos::ZERO)).collect();
         for pack in longest_first(&lengths) {
-            let (node, begin) = &mut self.places[pack];
+            let (node, begin) = &mut self.assigned[pack];
             let free = &mut free[*node as usize];
             *begin = *free;
             *free += self.packs[pack].time;
@@ -85,7 +85,7 @@ impl Plan {
 
     /// When the last pack ends.
     pub fn makespan(&self) -> Nanos {
-        self.packs.iter().zip(&self.places).map(|(run, (_, begin))| *begin + run.time).max().unwrap_or(Nanos::ZERO)
+        self.packs.iter().zip(&self.assigned).map(|(run, (_, begin))| *begin + run.time).max().unwrap_or(Nanos::ZERO)
     }
 
     /// The mean over packs of their worst stretch (ICS'20 Fig. 11); 1 if there is no pack.
@@ -109,9 +109,9 @@ impl Plan {
         for run in &self.packs {
             for (&job, outcome) in run.pack.jobs.iter().zip(&run.jobs) {
                 let nodes = u128::from(jobs[job].nodes);
-                let held = outcome.completion.since(outcome.release);
+                let occupied = outcome.completion.since(outcome.release);
                 time.useful += nodes * u128::from(outcome.alone.0);
-                time.delayed += nodes * u128::from(held.since(outcome.alone).0);
+                time.delayed += nodes * u128::from(occupied.since(outcome.alone).0);
             }
         }
         let all = u128::from(machine.nodes) * u128::from(machine.io_nodes) * u128::from(self.makespan().0);

@@ -1,4 +1,4 @@
-//! Applications that compute and do I/O in turn, on one exclusive I/O node (ICS'20 §4.2, §4.3, §5.1).
+//! Applications that compute and do I/O alternately, on one exclusive I/O node (ICS'20 §4.2, §4.3, §5.1).
 //!
 //! Discrete events in integer nanoseconds; everything that happens at one instant happens before the node is
 //! granted at that instant. Applications begin with compute at their release, have compute nodes of their own,
@@ -174,7 +174,7 @@ struct Run<'a, C, G> {
     /// Ends of compute phases with I/O after them, earliest first, then by id.
     computing: BinaryHeap<Reverse<(Nanos, u32)>>,
     grants: Grants,
-    held: Option<Grant>,
+    granted: Option<Grant>,
 }
 
 #[derive(Clone, Copy)]
@@ -195,7 +195,7 @@ impl<'a, C: FnMut(usize, u32) -> Nanos, G: FnMut(Grant)> Run<'a, C, G> {
             progress: vec![fresh; apps.len()],
             computing: BinaryHeap::with_capacity(apps.len()),
             grants: Grants::new(order),
-            held: None,
+            granted: None,
         };
         for (app, of) in apps.iter().enumerate() {
             if of.io == Nanos::ZERO {
@@ -209,7 +209,7 @@ impl<'a, C: FnMut(usize, u32) -> Nanos, G: FnMut(Grant)> Run<'a, C, G> {
 
     fn finish(mut self) -> Schedule {
         loop {
-            let io_end = self.held.map(|held| held.end);
+            let io_end = self.granted.map(|granted| granted.end);
             let compute_end = self.computing.peek().map(|Reverse((end, _))| *end);
             let Some(now) = io_end.into_iter().chain(compute_end).min() else { break };
             if io_end == Some(now) {
@@ -224,7 +224,7 @@ impl<'a, C: FnMut(usize, u32) -> Nanos, G: FnMut(Grant)> Run<'a, C, G> {
             if let NextGrant::Grant(app) = self.grants.next(now) {
                 let app = app as usize;
                 let asked = self.progress[app].asked;
-                self.held = Some(Grant { app, asked, begin: now, end: now + self.apps[app].io });
+                self.granted = Some(Grant { app, asked, begin: now, end: now + self.apps[app].io });
             }
         }
         let outcome = |(app, progress): (&App, &Progress)| Outcome {
@@ -269,7 +269,7 @@ impl<'a, C: FnMut(usize, u32) -> Nanos, G: FnMut(Grant)> Run<'a, C, G> {
     }
 
     fn end_io(&mut self, now: Nanos) {
-        let Some(grant) = self.held.take() else { return };
+        let Some(grant) = self.granted.take() else { return };
         self.grants.complete(grant.app as u32);
         (self.on_grant)(grant);
         let progress = &mut self.progress[grant.app];

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use isonomia_planning::{
-    App, Job, Machine, Order, PackError, Plan, PlanError, Sensibility, alpha, make_packs, place, plan,
+    App, Job, Machine, Order, PackError, Plan, PlanError, Sensibility, alpha, assign, make_packs, plan,
 };
 use isonomia_units::Nanos;
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ fn an_example_by_hand() {
     // S = α = 1.47: 2 joins (140 ≤ 147), 3 does not (146 ≤ 147, but 12 nodes).
     let some = plan(&jobs, &machine(10, 2, Sensibility::Alpha)).unwrap();
     assert_eq!(members(&some), [vec![0, 1, 2], vec![3, 4]]);
-    assert_eq!(some.places, [(0, Nanos::ZERO), (1, Nanos::ZERO)]);
+    assert_eq!(some.assigned, [(0, Nanos::ZERO), (1, Nanos::ZERO)]);
 }
 
 #[test]
@@ -73,12 +73,12 @@ fn jobs_that_cannot_run_are_refused() {
 fn lpt_on_grahams_worst_case() {
     // 5 5 4 4 3 3 3 on three machines: LPT needs 11, the best is 9 = 11 / (4/3 − 1/9).
     let tasks = [5, 5, 4, 4, 3, 3, 3].map(Nanos);
-    assert_eq!(longest(&tasks, &place(&tasks, 3), 3), 11);
+    assert_eq!(longest(&tasks, &assign(&tasks, 3), 3), 11);
     assert_eq!(best(&tasks, 3), 9);
 }
 
-fn longest(tasks: &[Nanos], placed: &[u32], machines: u32) -> u64 {
-    let load = |machine| tasks.iter().zip(placed).filter(|(_, on)| **on == machine).map(|(task, _)| task.0).sum();
+fn longest(tasks: &[Nanos], assigned: &[u32], machines: u32) -> u64 {
+    let load = |machine| tasks.iter().zip(assigned).filter(|(_, on)| **on == machine).map(|(task, _)| task.0).sum();
     (0..machines).map(load).max().unwrap()
 }
 
@@ -157,8 +157,8 @@ proptest! {
         prop_assert_eq!(all, (0..jobs.len()).collect::<Vec<_>>());
         // Packs of an I/O node follow each other without gap or overlap.
         for node in 0..io_nodes {
-            let mut own: Vec<_> = plan.packs.iter().zip(&plan.places).filter(|(_, place)| place.0 == node).collect();
-            own.sort_by_key(|(_, place)| place.1);
+            let mut own: Vec<_> = plan.packs.iter().zip(&plan.assigned).filter(|(_, assigned)| assigned.0 == node).collect();
+            own.sort_by_key(|(_, assigned)| assigned.1);
             let mut free = Nanos::ZERO;
             for (run, (_, begin)) in own {
                 prop_assert_eq!(*begin, free);
@@ -178,7 +178,7 @@ proptest! {
     #[test]
     fn lpt_is_within_grahams_bound(tasks in proptest::collection::vec(1u64..40, 1..8), machines in 1u32..4) {
         let tasks: Vec<Nanos> = tasks.into_iter().map(Nanos).collect();
-        let lpt = longest(&tasks, &place(&tasks, machines), machines);
+        let lpt = longest(&tasks, &assign(&tasks, machines), machines);
         let best = best(&tasks, machines);
         prop_assert!(best <= lpt);
         // lpt / best ≤ 4/3 − 1/(3m), in integers.

@@ -1,5 +1,5 @@
 //! The coordinator of exclusive phases changes hands, in virtual time: servers that decide are killed, and others take over, while
-//! applications take turns at all of them, hang, and are killed, and messages are lost, late, and doubled.
+//! applications alternate at all of them, hang, and are killed, and messages are lost, late, and doubled.
 //!
 //! Each server has an I/O node and believes in a coordinator, which it hears of late, as `server::cluster::phases` does it live.
 
@@ -39,7 +39,7 @@ struct Server {
     /// Somebody waits, nobody has the node, and it is not open: since then.
     idle_since: Option<Nanos>,
     /// Who has the node, after so many grants that have ended, since when.
-    holds: Option<(Arc<str>, u64, Nanos)>,
+    granted: Option<(Arc<str>, u64, Nanos)>,
 }
 
 struct World {
@@ -86,7 +86,7 @@ impl World {
         let mut node = IoNode::new(rules, self.processes);
         let apps = APPS.iter().map(|name| node.join(self.now, &Arc::from(*name))).collect();
         let (reported_at, busy_until) = (Nanos::ZERO, [None; APPS.len()]);
-        Server { node, apps, busy_until, believes: None, reported_at, idle_since: None, holds: None }
+        Server { node, apps, busy_until, believes: None, reported_at, idle_since: None, granted: None }
     }
 
     fn send(&mut self, from: usize, to: usize, message: &Message) {
@@ -134,7 +134,7 @@ impl World {
             Some(other) if server.node.has_changed() || now.since(server.reported_at) >= REPEAT_EVERY => {
                 server.reported_at = now;
                 let report = server.node.report(now);
-                if let Some(grant) = &report.holds {
+                if let Some(grant) = &report.granted {
                     let key = (at, report.instance, grant.number);
                     let first = self.granted.entry(key).or_insert_with(|| grant.application.clone());
                     prop_assert_eq!(&*first, &grant.application, "one grant of node {} was given to two", at);
@@ -188,16 +188,16 @@ impl World {
         let endings = server.node.endings();
         let ended = endings.gap + endings.told + endings.lease + endings.crossed + endings.gone;
         let holder = server.node.holder().cloned();
-        let is_held = holder.is_some();
-        match (server.holds.take(), holder) {
+        let is_granted = holder.is_some();
+        match (server.granted.take(), holder) {
             (Some((before, count, since)), Some(holder)) if before == holder && count == ended => {
                 let over = now.since(since) > LEASE + STEP + STEP;
-                prop_assert!(!(over && is_waited_for), "node {at} is held by {holder} for longer than the lease");
-                server.holds = Some((holder, count, since));
+                prop_assert!(!(over && is_waited_for), "node {at} is granted to {holder} for longer than the lease");
+                server.granted = Some((holder, count, since));
             }
-            (_, holder) => server.holds = holder.map(|holder| (holder, ended, now)),
+            (_, holder) => server.granted = holder.map(|holder| (holder, ended, now)),
         }
-        let is_idle = is_waited_for && !is_held && !is_open;
+        let is_idle = is_waited_for && !is_granted && !is_open;
         server.idle_since = server.idle_since.filter(|_| is_idle).or(is_idle.then_some(now));
         let stalled = server.idle_since.map_or(Nanos::ZERO, |since| now.since(since));
         prop_assert!(stalled <= PATIENCE, "node {at} is idle for {stalled:?} while somebody waits");

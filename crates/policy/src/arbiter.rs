@@ -93,9 +93,9 @@ pub trait Arbiter: Send {
     fn device_served(&mut self, _time: Nanos, _worth: Nanos) {}
 
     /// The target is a device that serves many at once in a way of its own, and is given so many from now on: what a hold
-    /// keeps from others is one of these places. Until this is called, [`Tuning::parallel`](crate::Tuning::parallel) says
+    /// keeps from others is one of these. Until this is called, [`Tuning::parallel`](crate::Tuning::parallel) says
     /// what a hold costs. Ignored by whoever holds nothing.
-    fn set_places(&mut self, _places: u32) {}
+    fn set_depth(&mut self, _depth: u32) {}
 
     /// The service of a dispatched request has ended, well or badly. Ignored if the job is unknown.
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId);
@@ -119,7 +119,7 @@ pub trait Arbiter: Send {
     /// Always empty under policies that owe nobody a share: `fifo`, `tbf`, `mclock`, `set10`, `exclusive`.
     fn shares(&self, now: Nanos) -> Vec<(JobId, f64)>;
 
-    /// Places `job` in the order of a policy that has one, until its present I/O phase ends: the smallest rank is
+    /// Ranks `job` in the order of a policy that has one, until its present I/O phase ends: the smallest rank is
     /// first. `None` lets the target rank it by itself. No effect under other policies, or if the job is unknown. Whoever
     /// sees all targets of a job gives each the same rank, [`Order::rank`](crate::Order::rank), when it changes.
     fn set_rank(&mut self, _now: Nanos, _job: JobId, _rank: Option<u32>) {}
@@ -131,7 +131,7 @@ pub trait Arbiter: Send {
     }
 
     /// Fair sharing on *other* targets is done with these jobs' phases so long from now: nobody needs to be served sooner here than that.
-    /// Takes the place of all that was told before, and of each job counts until its present phase here ends. No effect under policies
+    /// Replaces all that was told before, and of each job counts until its present phase here ends. No effect under policies
     /// that do not go by fair ends; jobs that are not known are passed by. O(n log n).
     fn set_fair_ends(&mut self, _now: Nanos, _ends: &[(JobId, Nanos)]) {}
 

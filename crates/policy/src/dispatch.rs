@@ -109,7 +109,7 @@ pub struct Dispatcher<R, A = Infallible> {
     attribution: Attribution,
     /// What that time is worth, by reads and writes.
     worth: Worth,
-    /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
+    /// The most that are in service: the queue belongs in the arbiter, where the policy decides, not in the device.
     depth: Depth,
     /// By number of the request.
     entries: Slab<Entry<R, A>>,
@@ -205,7 +205,7 @@ impl<R, A> Dispatcher<R, A> {
             history: SizeHistory::default(),
             is_backlogged: false,
         };
-        dispatcher.tell_places();
+        dispatcher.tell_depth();
         dispatcher
     }
 
@@ -264,7 +264,7 @@ impl<R, A> Dispatcher<R, A> {
         match self.arbiter.next(now) {
             Next::Dispatch(request) => Action::Serve(self.dispatch(now, request)),
             Next::WaitUntil(at) => {
-                // One place that the policy keeps for somebody is as good as taken.
+                // One slot that the policy keeps for somebody is as good as taken.
                 self.is_backlogged = self.in_service + 1 >= self.depth.limit() && self.arbiter.queued() > 0;
                 self.is_held = true;
                 earliest(at)
@@ -320,7 +320,7 @@ impl<R, A> Dispatcher<R, A> {
                 let before = self.depth.limit();
                 self.depth.completed(now, Completion { job, work, attributed, in_service, is_backlogged });
                 if self.depth.limit() != before {
-                    self.tell_places();
+                    self.tell_depth();
                 }
             }
         }
@@ -346,9 +346,9 @@ impl<R, A> Dispatcher<R, A> {
     }
 
     /// The arbiter hears how many a real device is given at once.
-    fn tell_places(&mut self) {
+    fn tell_depth(&mut self) {
         if let Depth::Found(control) = &self.depth {
-            self.arbiter.set_places(control.limit() as u32);
+            self.arbiter.set_depth(control.limit() as u32);
         }
     }
 
@@ -377,7 +377,7 @@ impl<R, A> Dispatcher<R, A> {
         let is_in_service = self.is_in_service(id);
         let entry = is_in_service.then(|| self.end(now, id.0 as usize, by))??;
         let service = entry.service(by, &self.worth);
-        // What memory served had a place at the device, but nothing of its time.
+        // What memory served had a slot at the device, but nothing of its time.
         let attributed = entry.attributed.filter(|_| by == ServedBy::Device);
         Some(Served { service, attributed, predicted: entry.charged() })
     }
@@ -468,7 +468,7 @@ impl<R, A> Dispatcher<R, A> {
         self.hand_over_phases(now, arbiter.as_mut());
         let mut queued = std::mem::replace(&mut self.arbiter, arbiter).drain();
         (self.has_parts, self.has_ends) = (false, false);
-        self.tell_places();
+        self.tell_depth();
         queued.retain(|request| self.arbiter.enqueue(now, *request).is_err());
         queued.into_iter().filter_map(|request| self.give_back(now, request.id.0 as usize)).collect()
     }

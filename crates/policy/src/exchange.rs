@@ -28,7 +28,7 @@
 //! the longest of a job's ([`Exchange::fair_ends`]).
 //!
 //! A table counts until a newer one comes, or for three λ ([`KEPT_FOR`], [`KEPT_MIN`]): a server that is silent is forgotten,
-//! and where nobody else is heard of, the policy holds on each server by itself. Jobs that are new since the last time have what the
+//! and where nobody else is heard of, the policy applies on each server by itself. Jobs that are new since the last time have what the
 //! policy says beside the others, and no job's part is below an eighth of what presence gives it ([`FLOOR`]).
 
 mod course;
@@ -86,7 +86,7 @@ pub struct Usage {
 /// A job on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its place in [`Table::jobs`].
+    /// Its index in [`Table::jobs`].
     pub job: u32,
     /// What it received in the window, in nanoseconds of service.
     pub service_ns: u64,
@@ -202,7 +202,7 @@ impl Exchange {
         Self { rule, kept_for, tables: BTreeMap::new() }
     }
 
-    /// Keeps the table of a server in place of an older one. Whether other jobs use its targets than did by that.
+    /// Keeps the table of a server instead of an older one. Whether other jobs use its targets than did by that.
     ///
     /// # Errors
     /// It makes no sense; the older one stays.
@@ -242,7 +242,7 @@ impl Exchange {
         }
         let mut numbers: BTreeMap<Identity, usize> = BTreeMap::new();
         let mut infos: Vec<&JobInfo> = Vec::new();
-        let mut targets: Vec<Vec<market::Place>> = Vec::new();
+        let mut targets: Vec<Vec<market::Entry>> = Vec::new();
         let mut keys: Vec<course::Key> = Vec::new();
         // Its own first, whose parts are wanted.
         let others = self.tables.iter().map(|(server, (_, table))| (Some(*server), &**table));
@@ -264,12 +264,12 @@ impl Exchange {
             let window = (table.window_ns as f64).max(1.0);
             keys.extend((0..table.targets.len()).map(|at| (server, at)));
             targets.extend(table.targets.iter().map(|rows| {
-                let place = |row: &Row| market::Place {
+                let entry = |row: &Row| market::Entry {
                     job: known[row.job as usize],
                     used: (row.service_ns as f64 / window).min(1.0),
                     is_short: row.is_short,
                 };
-                rows.iter().map(place).collect()
+                rows.iter().map(entry).collect()
             }));
         }
         let (mut tree, leaves) = active_tree(levels, &infos);

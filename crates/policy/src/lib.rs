@@ -3,7 +3,7 @@
 //! A [`PolicySpec`] such as `group-then-user-then-size-fair` says what is fair. [`build`] makes an [`Arbiter`]
 //! of it: requests are enqueued with what they cost ([`CostModel`]), and a free worker asks which one is next.
 //! The share of each job is ThemisIO's chain of transition matrices over the jobs that are active
-//! ([`shares`], ThemisIO §3, Eq. 1). Two draws turn shares into turns:
+//! ([`shares`], ThemisIO §3, Eq. 1). Two draws make turns of shares:
 //!
 //! * [`Draw::VirtualTime`], the default: weighted fair queueing with bounded anticipation; deterministic, and a
 //!   job's service stays within a few requests of its share at every moment.
@@ -11,7 +11,7 @@
 //!
 //! A request that is dispatched is out of the arbiter's hands. So a target that serves one request at a time (a
 //! [`CappedDevice`], a single disk) should be given one, two at the most: with more workers a queue builds up
-//! behind the arbiter in which a job of many processes has many places. Two cost nothing with requests of one
+//! behind the arbiter in which a job of many processes has many slots. Two cost nothing with requests of one
 //! size; a job of one process and small requests wants one.
 //!
 //! The modules: [`spec`] reads and writes policies; [`queueing`] has the arbiters that divide service by shares,
@@ -84,7 +84,7 @@ pub use shadow::{Shadow, ShadowReport};
 pub use spec::allocated::{Allocated, DECIDE_MAX, DECIDE_MIN, Gift, Method, Throttled, Trait};
 pub use spec::latency::LatencyClass;
 pub use spec::rates::{
-    Allowance, Amount, BadRule, PREFIXES_MAX, Place, RateRule, Scope, Spare, TokenBucket, is_below, read_one,
+    Allowance, Amount, BadRule, PREFIXES_MAX, Position, RateRule, Scope, Spare, TokenBucket, is_below, read_one,
     read_value,
 };
 pub use spec::scheme::{Coflow, Exclusive, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes};

@@ -26,8 +26,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 const WINDOW: Nanos = Nanos::from_secs(1);
 /// A job without a request for longer than this, and than four times its usual pause, is not there.
 const PAUSE_MIN: Nanos = Nanos::from_millis(20);
-/// Turns in a row in which nothing is to be given out.
-const TURNS_MAX: usize = 64;
+/// Steps in a row in which nothing is to be given out.
+const STEPS_MAX: usize = 64;
 
 /// What a job had, and would have had, of late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Shadow {
 
     /// A request has come.
     pub fn came(&mut self, now: Nanos, request: &Request) {
-        self.turn_window(now);
+        self.roll_window(now);
         let job = self.jobs.entry(request.job).or_insert_with(|| Job { changed_at: now, ..Job::default() });
         job.advance(now);
         job.outstanding += 1;
@@ -152,7 +152,7 @@ impl Shadow {
 
     /// The target has ended a request, which had so much service: the shadow gives out as much.
     pub fn ended(&mut self, now: Nanos, job: JobId, service: Nanos, (bytes, nature): (Bytes, Nature)) {
-        self.turn_window(now);
+        self.roll_window(now);
         if let Some(job) = self.jobs.get_mut(&job) {
             job.advance(now);
             job.outstanding = job.outstanding.saturating_sub(1);
@@ -174,7 +174,7 @@ impl Shadow {
         self.jobs.iter().map(|(id, job)| (*id, sum(job))).collect()
     }
 
-    fn turn_window(&mut self, now: Nanos) {
+    fn roll_window(&mut self, now: Nanos) {
         if now.since(self.window_from) < WINDOW {
             return;
         }
@@ -201,7 +201,7 @@ impl Shadow {
 
     fn give(&mut self, now: Nanos, service: Nanos) {
         let mut left = service;
-        for _ in 0..TURNS_MAX {
+        for _ in 0..STEPS_MAX {
             self.come_again(now);
             if self.serving.is_none() {
                 // What nobody is given, because all are held or gone, is lost, as it is on a device.

@@ -120,7 +120,7 @@ pub enum Call {
         /// What that is worth.
         worth: u64,
     },
-    /// [`Arbiter::set_places`].
+    /// [`Arbiter::set_depth`], by the name that records have.
     SetPlaces {
         /// Requests that the device is given at once.
         places: u32,
@@ -329,9 +329,9 @@ impl Arbiter for Recorded {
         self.note(Call::Correct { now: now.0, job, charged: charged.0, took: took.0 });
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.inner.set_places(places);
-        self.note(Call::SetPlaces { places });
+    fn set_depth(&mut self, depth: u32) {
+        self.inner.set_depth(depth);
+        self.note(Call::SetPlaces { places: depth });
     }
 
     fn device_served(&mut self, time: Nanos, worth: Nanos) {
@@ -488,7 +488,7 @@ impl Player {
             Call::Correct { now, job, charged, took } => {
                 player.correct(Nanos(*now), *job, Nanos(*charged), Nanos(*took));
             }
-            Call::SetPlaces { places } => player.set_places(*places),
+            Call::SetPlaces { places } => player.set_depth(*places),
             Call::DeviceServed { time, worth } => player.device_served(Nanos(*time), Nanos(*worth)),
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
             Call::SetAside { now, request, job } => player.set_aside(Nanos(*now), RequestId(*request), *job),

@@ -110,11 +110,11 @@ fn a_job_that_does_not_come_loses_its_turn_and_what_it_was_owed() {
     bench.now = bench.serve().expect_err("it is due back soon");
     assert_eq!(bench.serve(), Ok(BUSY));
     assert_eq!(bench.serve(), Ok(BUSY), "it is not waited for a second time");
-    for turn in 0..2 {
+    for absence in 0..2 {
         bench.issue(PROMPT);
         assert_eq!(bench.serve(), Ok(PROMPT));
         bench.now += Tuning::default().hold_max;
-        assert_eq!(bench.serve(), Ok(BUSY), "a late return earns no trust, turn {turn}");
+        assert_eq!(bench.serve(), Ok(BUSY), "a late return earns no trust, absence {absence}");
     }
     bench.return_promptly(12);
     assert!(bench.serve().is_err(), "prompt returns earn it back");
@@ -129,8 +129,8 @@ fn arrears_do_not_outlive_a_missed_turn() {
     assert_eq!(bench.serve(), Ok(BUSY));
     (0..20).for_each(|_| bench.issue(PROMPT));
     let order: Vec<JobId> = (0..11).map_while(|_| bench.serve().ok()).collect();
-    let turns = [&[PROMPT; 5][..], &[BUSY], &[PROMPT; 4], &[BUSY]].concat();
-    assert_eq!(order, turns, "four each, and the tie at the end of the first round goes to the lower id");
+    let expected = [&[PROMPT; 5][..], &[BUSY], &[PROMPT; 4], &[BUSY]].concat();
+    assert_eq!(order, expected, "four each, and the tie at the end of the first round goes to the lower id");
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Contest {
         Outcome { busy: clock.busy(), now, ..outcome }
     }
 
-    /// Lets time pass until a request ends; gives its place.
+    /// Lets time pass until a request ends; gives its index.
     fn pass(&self, in_service: &mut [InService], now: &mut Nanos, random: &mut Pcg64) -> usize {
         let begin = |in_service: &mut [InService], at: usize| in_service[at].is_begun = true;
         match self.device {
@@ -248,7 +248,7 @@ fn shares_are_exact_in_attributed_time_on_every_device() {
 }
 
 #[test]
-fn accesses_have_names_and_places() {
+fn accesses_have_names_and_indices() {
     for (at, access) in Access::ALL.into_iter().enumerate() {
         assert_eq!(access.index(), at);
     }

@@ -22,7 +22,7 @@ fn assert_near(outcome: &Outcome, due: &[f64], tolerance: f64, what: &str) {
 }
 
 #[test]
-fn one_synchronous_process_holds_its_own_against_four() {
+fn one_synchronous_process_has_its_share_against_four() {
     for (workers, target) in settings() {
         for service_us in [100, 300, 1000] {
             for think_us in [10, 50] {
@@ -215,7 +215,7 @@ fn a_synchronous_process_keeps_what_it_is_guaranteed() {
     }
 }
 
-/// Two synchronous processes in one set are not served in turns: the phase that began first has the target.
+/// Two synchronous processes in one set are not served alternately: the phase that began first has the target.
 #[test]
 fn a_synchronous_phase_has_its_set_to_itself() {
     let mut loads = vec![Load::new("first", 1, Nanos::from_millis(1)), Load::new("second", 1, Nanos::from_millis(1))];

@@ -49,8 +49,8 @@ fn served(rule: Rule, interval: Nanos, intervals: usize, mut does: impl FnMut(us
             let parts = own[number].parts(joined).remove(0);
             let sum: f64 = parts.iter().map(|(_, part)| part).sum();
             for (job, part) in parts {
-                let place = ON[number].iter().position(|on| *on == job.0 as usize).unwrap();
-                server.parts[place] = part / sum;
+                let index = ON[number].iter().position(|on| *on == job.0 as usize).unwrap();
+                server.parts[index] = part / sum;
             }
         }
         let mut had = [0.0; 3];
@@ -130,7 +130,7 @@ fn an_error_dies_away_and_does_not_swing() {
     }
 }
 
-/// Servers are held up by chance, for a tenth of an interval at a time on the average.
+/// Servers are delayed by chance, for a tenth of an interval at a time on the average.
 #[test]
 fn chance_matters_less_than_where_presence_counts() {
     for ms in INTERVALS_MS {

@@ -124,7 +124,7 @@ fn what_the_server_writes_back_waits_for_no_turn_and_takes_none() {
     server.issue_as(MS, 0, 1, Nature::OWN);
     assert_eq!(server.serve(MS, 0), Ok(1), "although `a` has the targets");
     assert_eq!(server.serve(Nanos::from_millis(11), 0), Ok(1));
-    // `a`'s own turn has come and gone: what is left to be written for it holds nobody up.
+    // `a`'s own turn has come and gone: what is left to be written for it delays nobody.
     server.issue_as(Nanos::from_millis(12), 1, 0, Nature::OWN);
     server.issue(Nanos::from_millis(12), 1, 1);
     let served: Vec<_> = (0..2).map(|_| server.serve(Nanos::from_millis(12), 1)).collect();
@@ -216,10 +216,10 @@ proptest! {
         for (target, job, pause, is_served) in steps {
             now += Nanos::from_millis(pause);
             if is_served {
-                let turns = server.node.lock().turns();
+                let changes = server.node.lock().changes();
                 let others: Vec<_> = (0..2).map(|target| server.serve(now, target)).collect();
                 let jobs: Vec<_> = others.iter().flatten().collect();
-                prop_assert!(jobs.windows(2).all(|pair| pair[0] == pair[1]) || server.node.lock().turns() != turns);
+                prop_assert!(jobs.windows(2).all(|pair| pair[0] == pair[1]) || server.node.lock().changes() != changes);
                 served += jobs.len();
             } else {
                 server.issue(now, target, job);

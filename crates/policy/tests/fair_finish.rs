@@ -176,7 +176,7 @@ fn sizes_come_from_the_history_of_user_and_name() {
 
 /// Phases of 120 and of 20 ms are of one class, in which nobody is before the other but by what they received.
 #[test]
-fn without_sizes_phases_of_one_class_take_turns() {
+fn without_sizes_phases_of_one_class_alternate() {
     let served_to = |policy: &str| {
         let mut bench = Bench::new(policy);
         for (job, name, requests) in [(1, "long", 120), (2, "short", 20)] {

@@ -143,7 +143,7 @@ fn a_job_that_its_user_leaves_alone_keeps_the_floor() {
     keeps_the_floor((Tree::UsersThenSizes, "user-then-size-fair"), &phases, 0.05, |_| short).unwrap();
 }
 
-/// Why there is no theorem 1 with users above jobs. A's long phase is served in place of B's, being the shorter one. Then A
+/// Why there is no theorem 1 with users above jobs. A's long phase is served instead of B's, being the shorter one. Then A
 /// begins ten short ones, which fair sharing ends before B's: they are paid from A's half, and the fair end of A's long phase moves behind B's,
 /// when it has been served already.
 #[test]

@@ -1,4 +1,4 @@
-//! `tbf` and `mclock`: rates in bytes per second that hold.
+//! `tbf` and `mclock`: rates in bytes per second that are kept.
 //!
 //! A byte takes a nanosecond here: a request that costs 1 ms counts 1 MB, and 1 GB/s is all there is.
 
@@ -337,7 +337,7 @@ proptest! {
     /// In no span of time does a class receive more than its rate allows and its burst or one request; under mClock
     /// also what it missed of its limit, for a bounded time.
     #[test]
-    fn limits_hold_in_every_span_of_time(
+    fn limits_are_kept_in_every_span_of_time(
         loads in loads(), burst_kb in 0u64..9_000, calls in proptest::collection::vec((0u8..8, 0u64..30_000), 0..400)
     ) {
         let rules = |rule: fn(&Load) -> String| {

@@ -5,7 +5,7 @@
 //! but by the time that the call takes. Nothing overlaps within one thread, then; in return there is no thread of this
 //! library's in the program, and an operation that was submitted before a `fork` or an `exec` is never lost.
 //!
-//! The result goes where the C library keeps it, into the control block: its two fields have had their places since
+//! The result goes where the C library keeps it, into the control block: its two fields have been where they are since
 //! glibc 2.1, because programs allocate the block. `aio_error`, `aio_return`, and `aio_suspend` of the C library read
 //! them there, find the operation ended, and need no hooks.
 

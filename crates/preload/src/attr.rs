@@ -81,7 +81,7 @@ fn change_path(path: CPath, flags: c_int, change: Result<Change, Error>, real: i
 }
 
 fn change_fd(fd: c_int, change: Result<Change, Error>, real: impl FnOnce() -> c_int) -> c_int {
-    by_fd(fd, |client, held| client.set_attr(held.capability()?, b"", false, &change?).map(|_| 0), real)
+    by_fd(fd, |client, file_ref| client.set_attr(file_ref.capability()?, b"", false, &change?).map(|_| 0), real)
 }
 
 const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;

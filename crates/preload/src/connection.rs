@@ -26,7 +26,7 @@ static CLIENTS: Spin<Clients> = Spin::new(Clients { all: Vec::new(), former: Vec
 struct Clients {
     /// All that this process ever made, each with the user that it connects as.
     all: Vec<(&'static Client, u32)>,
-    /// Clients of users that this process was before. They may still hold references for it.
+    /// Clients of users that this process was before. They may still have references for it.
     former: Vec<&'static Client>,
 }
 
@@ -69,7 +69,7 @@ pub fn is_current(client: *const Client) -> bool {
     std::ptr::eq(CURRENT.load(Ordering::Relaxed), client)
 }
 
-/// Every client that may hold references of this process's.
+/// Every client that may have references of this process's.
 pub fn connected() -> Vec<&'static Client> {
     let former = CLIENTS.lock().former.clone();
     former.into_iter().chain(existing()).filter(|client| client.is_known()).collect()
@@ -101,7 +101,7 @@ impl Clients {
     }
 }
 
-/// Ends what `client` holds and its connections, unless it is in use.
+/// Ends what `client` has and its connections, unless it is in use.
 pub fn end(client: &'static Client) {
     if !is_current(client) && !CLIENTS.lock().former.iter().any(|other| std::ptr::eq(*other, client)) {
         client.begin_anew();
@@ -139,7 +139,7 @@ fn create() -> Result<&'static Client, Error> {
     client()
 }
 
-/// The present client takes references to all open files that former clients hold; then those are ended.
+/// The present client takes references to all open files that former clients have; then those are ended.
 fn take_over(former: &[&'static Client]) {
     table::take_references();
     for client in former {
@@ -159,7 +159,7 @@ fn server_user() -> Result<Option<u32>, Error> {
     })
 }
 
-/// How sessions on TCP are protected.
+/// How connections on TCP are protected.
 fn protection() -> Result<Protection, Error> {
     Protection::from_environment(environment::variable).map_err(|reason| {
         environment::complain(&format!("ISONOMIA_INTEGRITY: {reason}"));
@@ -174,7 +174,7 @@ fn notice(notice: Notice) {
     }
 }
 
-/// What the environment says when the first client is made; it holds for the others.
+/// What the environment says when the first client is made; it applies to the others.
 fn configuration() -> Result<ClientConfig, Error> {
     if let Some((client, _)) = CLIENTS.lock().all.first() {
         return Ok(client.config().clone());

@@ -2,7 +2,7 @@
 //!
 //! The kernel cannot be there, so it is left in a directory of `/proc` where nothing can be created and hardly
 //! anything has a name: a relative path that this library misses fails instead of meaning another file. Programs
-//! started from here learn of the directory by an inherited descriptor of a memory file that holds its inode, with the
+//! started from here learn of the directory by an inherited descriptor of a memory file that contains its inode, with the
 //! proof that this user came there.
 
 use crate::calls::real;
@@ -19,7 +19,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, fence};
 
-/// Name of the memory file that holds the capability.
+/// Name of the memory file that contains the capability.
 const NAME: &CStr = c"isonomia-cwd";
 /// How `/proc/self/fd/N` shows it.
 const LINK: &[u8] = b"/memfd:isonomia-cwd";
@@ -40,7 +40,7 @@ static MADE_AT: AtomicU64 = AtomicU64::new(0);
 static CURRENT: AtomicU64 = AtomicU64::new(UNKNOWN);
 /// Changes so far, begun at least.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
-/// The capabilities of the latest changes, each in a place of its own, so that nobody waits who reads one: it may be a
+/// The capabilities of the latest changes, each in an entry of its own, so that nobody waits who reads one: it may be a
 /// signal handler that interrupts a change. What is read while so many others are made is read again.
 static CAPABILITIES: [[AtomicU64; WORDS]; KEPT] = [const { [const { AtomicU64::new(0) }; WORDS] }; KEPT];
 /// The value of [`CURRENT`] until it is known whether the program was started in a directory of ours.
@@ -79,8 +79,8 @@ fn set_current(directory: Capability) {
     let change = CHANGES.fetch_add(1, Ordering::Relaxed) + 1;
     let bytes = directory.to_bytes();
     let (words, _) = bytes.as_chunks();
-    for (place, word) in CAPABILITIES[change as usize % KEPT].iter().zip(words) {
-        place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+    for (entry, word) in CAPABILITIES[change as usize % KEPT].iter().zip(words) {
+        entry.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
     }
     CURRENT.store(change, Ordering::Release);
 }
@@ -255,7 +255,7 @@ pub fn chdir(path: CPath) -> c_int {
 pub fn fchdir(fd: c_int) -> c_int {
     by_fd(
         fd,
-        |client, held| enter_checked(client, held.capability()?, b""),
+        |client, file_ref| enter_checked(client, file_ref.capability()?, b""),
         || {
             let changed = real::fchdir(fd);
             if changed == 0 {

@@ -1,9 +1,9 @@
 //! Open file descriptions of this process: what its placeholder descriptors stand for.
 //!
 //! Descriptions live in memory that is reused but never given back, so that a look-up may touch one that is being
-//! closed: it takes a hold, sees that the slot has changed, and lets go.
+//! closed: it counts its use, sees that the slot has changed, and uncounts it.
 //!
-//! References on the server: each *process* that uses an inode holds one reference per description. It is taken by
+//! References on the server: each *process* that uses an inode has one reference per description. It is taken by
 //! the open, or after fork and exec at the first use ([`FileRef::file`]), and given back with the last descriptor. A
 //! process that only passes a descriptor on never connects. One that changes its user is another process to the server
 //! ([`crate::connection`]), so a description says which client has the reference. So is its proof of the open another
@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 /// Pauses of 0.2 ms: a child that does not come within about a second has died.
 const HEIRS_PAUSES_MAX: u32 = 4_000;
 
-/// One open file description, or a free place for one.
+/// One open file description, or a free entry for one.
 pub struct Description {
-    /// Descriptors and operations that use it; 0 for a free place.
+    /// Descriptors and operations that use it; 0 for a free entry.
     references: AtomicU32,
     /// The client for which the server counts a reference; null if there is none.
     holder: AtomicPtr<Client>,
@@ -55,7 +55,7 @@ impl Content {
     /// Those of other users.
     fn of_others(&self) -> impl Iterator<Item = &OfAnother> {
         // SAFETY: parts of the list stay as long as this does.
-        let at = |place: *mut OfAnother| unsafe { place.as_ref() };
+        let at = |other: *mut OfAnother| unsafe { other.as_ref() };
         std::iter::successors(at(self.of_others.load(Ordering::Acquire)), move |of| at(of.before))
     }
 
@@ -92,7 +92,7 @@ impl Drop for Content {
     }
 }
 
-/// A hold on a description: while it lasts, the description stays.
+/// A counted use of a description: while it lasts, the description stays.
 pub struct FileRef(&'static Description);
 
 // SAFETY: `content` changes only while nobody has a reference to the description.
@@ -100,7 +100,7 @@ unsafe impl Sync for Description {}
 
 static FREE: Spin<Vec<&'static Description>> = Spin::new(Vec::new());
 
-/// The lock of the free places, for [`crate::process`].
+/// The lock of the free entries, for [`crate::process`].
 pub fn lock_before_fork() {
     FREE.acquire();
 }
@@ -123,7 +123,7 @@ impl Description {
                 content: UnsafeCell::new(None),
             }))
         });
-        // SAFETY: the place is free and was taken by this thread alone.
+        // SAFETY: the entry is free and was taken by this thread alone.
         unsafe {
             *description.content.get() = Some(Content {
                 file,
@@ -138,7 +138,7 @@ impl Description {
         FileRef(description)
     }
 
-    /// Takes a reference unless the place is free. It may be another file's by now: the caller looks at its slot again.
+    /// Takes a reference unless the entry is free. It may be another file's by now: the caller looks at its slot again.
     pub fn acquire(&'static self) -> Option<FileRef> {
         let more = |references: u32| (references > 0).then(|| references + 1);
         self.references.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok().map(|_| FileRef(self))
@@ -232,18 +232,18 @@ impl FileRef {
     }
 
     fn content(&self) -> Result<&Content, Error> {
-        // SAFETY: held, so nobody changes the content.
+        // SAFETY: in use, so nobody changes the content.
         unsafe { &*self.0.content.get() }.as_ref().ok_or(Error::Argument(Errno::BADF))
     }
 
-    /// Turns the hold into a pointer for the descriptor table.
+    /// Makes the use a pointer for the descriptor table.
     pub fn into_raw(self) -> *mut Description {
         let description = std::ptr::from_ref(self.0).cast_mut();
         std::mem::forget(self);
         description
     }
 
-    /// The hold that [`Self::into_raw`] gave away.
+    /// The use that [`Self::into_raw`] gave away.
     pub fn from_raw(description: &'static Description) -> Self {
         Self(description)
     }
@@ -281,10 +281,10 @@ impl Drop for FileRef {
         if self.0.references.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        // SAFETY: that was the last hold; a free place gives no new ones.
+        // SAFETY: that was the last use; a free entry gives no new ones.
         let content = unsafe { (*self.0.content.get()).take() };
         let holder = self.0.holder();
-        // In a signal handler that has interrupted another change of the list, the lock is not to be had: then this place is
+        // In a signal handler that has interrupted another change of the list, the lock is not to be had: then this entry is
         // never used again.
         if let Some(mut free) = FREE.lock_soon() {
             free.push(self.0);

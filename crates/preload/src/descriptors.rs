@@ -10,8 +10,8 @@ pub fn duplicated(from: c_int, to: c_int) -> c_int {
     if to < 0 {
         return to;
     }
-    let Some(held) = table::find(from) else { return table::fresh(to) };
-    match table::install(to, held) {
+    let Some(file_ref) = table::find(from) else { return table::fresh(to) };
+    match table::install(to, file_ref) {
         Ok(()) => to,
         Err(errno) => {
             // SAFETY: the duplicate is of no use without its entry, and the program does not know it yet.
@@ -24,9 +24,9 @@ pub fn duplicated(from: c_int, to: c_int) -> c_int {
 pub fn close(fd: c_int) -> c_int {
     if table::is_ours(fd) {
         // Out of the table before the number can be given to another thread.
-        let held = table::remove(fd);
+        let file_ref = table::remove(fd);
         let closed = real::close(fd);
-        drop(held);
+        drop(file_ref);
         return closed;
     }
     match internal::guard(fd) {

@@ -35,7 +35,7 @@ pub struct Stream {
 
 struct Listing {
     /// The server's cookie of the last entry, as `telldir` gives it; 0 at the start.
-    place: u64,
+    position: u64,
     /// Entries that the server sent and the program has not seen.
     ahead: VecDeque<DirEntry>,
     /// What `readdir` hands out.
@@ -56,7 +56,7 @@ fn ours<'a>(dir: *mut DIR) -> Option<&'a Stream> {
 fn stream(fd: c_int) -> *mut DIR {
     // SAFETY: zeros are a value of this structure of numbers.
     let current = unsafe { std::mem::zeroed() };
-    let listing = Mutex::new(Listing { place: 0, ahead: VecDeque::new(), current });
+    let listing = Mutex::new(Listing { position: 0, ahead: VecDeque::new(), current });
     Box::into_raw(Box::new(Stream { magic: MAGIC, fd, listing })).cast()
 }
 
@@ -75,7 +75,7 @@ impl Listing {
     /// The next entry; `None` at the end.
     fn next(&mut self, stream: &Stream) -> Result<Option<DirEntry>, Error> {
         if self.ahead.is_empty() {
-            self.ahead = match client()?.read_open_dir(&stream.capability()?, self.place) {
+            self.ahead = match client()?.read_open_dir(&stream.capability()?, self.position) {
                 // The directory was removed: as in the C library, its stream has ended.
                 Err(error) if error.errno() == Errno::NOENT => return Ok(None),
                 entries => entries?.into(),
@@ -83,13 +83,13 @@ impl Listing {
         }
         let entry = self.ahead.pop_front();
         if let Some(entry) = &entry {
-            self.place = entry.cookie;
+            self.position = entry.cookie;
         }
         Ok(entry)
     }
 
-    fn seek(&mut self, place: u64) {
-        self.place = place;
+    fn seek(&mut self, position: u64) {
+        self.position = position;
         self.ahead.clear();
     }
 }
@@ -99,7 +99,7 @@ fn fill(entry: &DirEntry, out: &mut dirent64) {
     out.d_off = entry.cookie as i64;
     out.d_type = entry.kind.code();
     let name = entry.name.iter().chain(&[0]);
-    out.d_name.iter_mut().zip(name).for_each(|(place, byte)| *place = *byte as _);
+    out.d_name.iter_mut().zip(name).for_each(|(into, byte)| *into = *byte as _);
     let len = std::mem::offset_of!(dirent64, d_name) + entry.name.len() + 1;
     out.d_reclen = len.next_multiple_of(8) as u16;
 }
@@ -146,10 +146,10 @@ pub fn opendir(path: CPath) -> *mut DIR {
 pub fn fdopendir(fd: c_int) -> *mut DIR {
     by_fd(
         fd,
-        |_, held| {
+        |_, file_ref| {
             // With a reference from now on.
-            held.file()?;
-            if held.is_directory() { Ok(stream(fd)) } else { Err(refusal(Errno::NOTDIR)) }
+            file_ref.file()?;
+            if file_ref.is_directory() { Ok(stream(fd)) } else { Err(refusal(Errno::NOTDIR)) }
         },
         || real::fdopendir(fd),
     )
@@ -181,15 +181,15 @@ pub fn readdir_r(dir: *mut DIR, entry: Out<dirent64>, result: Out<*mut dirent64>
 
 pub fn telldir(dir: *mut DIR) -> c_long {
     match ours(dir) {
-        Some(stream) => stream.listing().place as c_long,
+        Some(stream) => stream.listing().position as c_long,
         None => real::telldir(dir),
     }
 }
 
-pub fn seekdir(dir: *mut DIR, place: c_long) {
+pub fn seekdir(dir: *mut DIR, position: c_long) {
     match ours(dir) {
-        Some(stream) => stream.listing().seek(place as u64),
-        None => real::seekdir(dir, place),
+        Some(stream) => stream.listing().seek(position as u64),
+        None => real::seekdir(dir, position),
     }
 }
 
@@ -210,14 +210,14 @@ pub fn dirfd(dir: *mut DIR) -> c_int {
 /// Bytes of a record of the kernel's before its name.
 const RECORD_HEAD_LEN: usize = 19;
 
-/// Fills `buffer` with records from the place where the open file is: its offset, as on Linux.
-fn read_records(client: &Client, held: &FileRef, buffer: &mut [u8]) -> Result<isize, Error> {
-    if !held.is_directory() {
+/// Fills `buffer` with records from where the open file is: its offset, as on Linux.
+fn read_records(client: &Client, file_ref: &FileRef, buffer: &mut [u8]) -> Result<isize, Error> {
+    if !file_ref.is_directory() {
         return Err(refusal(Errno::NOTDIR));
     }
-    let mapping = held.mapping()?;
-    let _turn = mapping.position().lock();
-    let entries = client.read_open_dir(&held.file()?.capability, mapping.offset().load(Ordering::Relaxed))?;
+    let mapping = file_ref.mapping()?;
+    let _lock = mapping.position().lock();
+    let entries = client.read_open_dir(&file_ref.file()?.capability, mapping.offset().load(Ordering::Relaxed))?;
     let is_at_end = entries.is_empty();
     let mut filled = 0;
     for entry in entries {
@@ -232,22 +232,22 @@ fn read_records(client: &Client, held: &FileRef, buffer: &mut [u8]) -> Result<is
         filled += len;
         mapping.offset().store(entry.cookie, Ordering::Relaxed);
     }
-    // A buffer that holds not even one record is not the end of the directory.
+    // A buffer in which there is room for not even one record is not the end of the directory.
     if filled == 0 && !is_at_end { Err(refusal(Errno::INVAL)) } else { Ok(filled as isize) }
 }
 
 pub fn getdents64(fd: c_int, buffer: Buffer, len: usize) -> isize {
     by_fd(
         fd,
-        |client, held| read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?),
+        |client, file_ref| read_records(client, file_ref, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?),
         || real::getdents64(fd, buffer, len),
     )
 }
 
 pub fn getdirentries(fd: c_int, buffer: Buffer, len: usize, base: Out<i64>) -> isize {
-    let serve = |client: &'static Client, held: &FileRef| {
-        base.put(held.mapping()?.offset().load(Ordering::Relaxed) as i64)?;
-        read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?)
+    let serve = |client: &'static Client, file_ref: &FileRef| {
+        base.put(file_ref.mapping()?.offset().load(Ordering::Relaxed) as i64)?;
+        read_records(client, file_ref, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?)
     };
     by_fd(fd, serve, || real::getdirentries(fd, buffer, len, base))
 }

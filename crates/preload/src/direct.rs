@@ -58,7 +58,7 @@ words!(c_uint, usize, *mut c_void, *const c_void);
 #[cold]
 pub unsafe fn call<T: Answer>(number: c_long, words: &[c_long]) -> T {
     let mut all = [0; 6];
-    all.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
+    all.iter_mut().zip(words).for_each(|(into, word)| *into = *word);
     // SAFETY: the caller's promise.
     let answer = unsafe { instruction(number, all) };
     match answer {

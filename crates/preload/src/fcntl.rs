@@ -19,8 +19,8 @@ fn control(fd: c_int, command: c_int, argument: c_long, real: impl Fn() -> c_int
         libc::F_GETFD | libc::F_SETFD => real(),
         _ => by_fd(
             fd,
-            |client, held| {
-                let flags = held.mapping()?.flags();
+            |client, file_ref| {
+                let flags = file_ref.mapping()?.flags();
                 match command {
                     libc::F_GETFL => Ok(flags.load(Ordering::Relaxed) as c_int),
                     libc::F_SETFL => {
@@ -30,7 +30,7 @@ fn control(fd: c_int, command: c_int, argument: c_long, real: impl Fn() -> c_int
                         let _ = flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
                         Ok(0)
                     }
-                    _ if lock::is_command(command) => lock::by_fcntl(client, held, command, argument),
+                    _ if lock::is_command(command) => lock::by_fcntl(client, file_ref, command, argument),
                     _ => Err(refusal(Errno::INVAL)),
                 }
             },

@@ -94,8 +94,8 @@ impl CPath {
 }
 
 impl<T> Out<T> {
-    pub fn new(place: &mut T) -> Self {
-        Self(place)
+    pub fn new(target: &mut T) -> Self {
+        Self(target)
     }
 
     pub fn is_null(self) -> bool {

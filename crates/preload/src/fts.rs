@@ -4,7 +4,7 @@
 //! `stat`, which serve both sides. It never changes the working directory: as with `FTS_NOCHDIR`, `fts_accpath` is
 //! `fts_path`. Otherwise it goes as the C library's: the same order, the same kinds, the same instructions.
 //!
-//! The structures are the C library's, because programs read them. A walk of ours is told by [`MAGIC`] in the place of a
+//! The structures are the C library's, because programs read them. A walk of ours is told by [`MAGIC`] instead of a
 //! descriptor that it does not use.
 
 mod entry;
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use std::ffi::{CStr, c_char, c_int, c_ushort, c_void};
 use std::ptr::null_mut;
 
-/// In place of the descriptor of the directory where a walk began.
+/// Instead of the descriptor of the directory where a walk began.
 const MAGIC: c_int = c_int::MIN + 0x0150;
 
 /// Longest path that is walked, without its NUL.

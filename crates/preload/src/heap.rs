@@ -1,7 +1,7 @@
 //! Memory for this library's own code.
 //!
 //! A program's `malloc` may be anybody's: jemalloc's, tcmalloc's, a sanitizer's. Those call `open`, `readlink`, `mmap` with
-//! their locks held, and with that the hooks here; a hook that asked `malloc` for memory would wait for itself. So this
+//! their locks taken, and with that the hooks here; a hook that asked `malloc` for memory would wait for itself. So this
 //! library has heaps of its own, of memory from the kernel. (What a program is given to free, such as the path of
 //! `getcwd(NULL)`, comes from its `malloc`: [`crate::foreign::malloc_string`].)
 //!
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Enough for the threads that are inside at the same time; each that is ever used has at least 64 KiB of address space.
 const HEAPS: usize = 8;
-/// In place of a heap's index: the block is a mapping of its own.
+/// Instead of a heap's index: the block is a mapping of its own.
 const MAPPED: usize = usize::MAX;
 /// Attempts before a fork to take a heap that another thread is using. One that was not had is of no use to the child.
 const ATTEMPTS_BEFORE_FORK_MAX: usize = 1_000;

@@ -15,7 +15,7 @@ use isonomia_client::{Capability, Client, Error, OpenHint, expected};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Files with a hint at a time; another one takes the place of the oldest.
+/// Files with a hint at a time; another one replaces the oldest.
 const HINTS_MAX: usize = 64;
 
 /// The hints by path from the root, oldest first.
@@ -94,7 +94,7 @@ fn change(how: impl FnOnce(&mut Vec<(Vec<u8>, OpenHint)>)) {
     COUNT.store(hints.len(), Ordering::Relaxed);
 }
 
-/// Puts `hint` in place of what is known of `path`.
+/// Replaces by `hint` what is known of `path`.
 fn set(hints: &mut Vec<(Vec<u8>, OpenHint)>, path: Vec<u8>, hint: Option<OpenHint>) {
     hints.retain(|(of, _)| *of != path);
     if let Some(hint) = hint {

@@ -1,4 +1,4 @@
-//! Programs that lie under the prefix: what the kernel executes in their place.
+//! Programs that lie under the prefix: what the kernel executes instead of them.
 //!
 //! The kernel cannot read a file of ours. A program is copied into a memory file, which the kernel can execute: there is
 //! no other name for it, so `/proc/self/exe` leads nowhere, and libraries that are to be found beside it (`$ORIGIN`) are
@@ -38,7 +38,7 @@ pub enum Image {
 /// A program with the arguments that come before those of the caller.
 pub struct Program {
     pub image: Image,
-    /// In place of the first argument; none for a program that is no script.
+    /// Instead of the first argument; none for a program that is no script.
     inserted: Vec<CString>,
 }
 
@@ -81,10 +81,10 @@ pub fn find(dir: c_int, path: CPath) -> Option<Result<Program, Error>> {
 
 /// The program behind descriptor `fd` if it is ours.
 pub fn behind(fd: c_int) -> Option<Result<Program, Error>> {
-    let held = table::find(fd)?;
+    let file_ref = table::find(fd)?;
     Some(client().and_then(|client| {
         let name = placeholder::proc_path(fd).as_c_str().to_bytes().to_vec();
-        load(client, held.capability()?, b"", &name, &mut Vec::new())
+        load(client, file_ref.capability()?, b"", &name, &mut Vec::new())
     }))
 }
 
@@ -93,7 +93,7 @@ fn follow(routed: Routed, named: &[u8]) -> Result<Program, Error> {
     follow_into(routed, named, &mut inserted)
 }
 
-/// Follows links out of the prefix and in again. `inserted` holds the arguments of the scripts so far.
+/// Follows links out of the prefix and in again. `inserted` has the arguments of the scripts so far.
 fn follow_into(mut routed: Routed, named: &[u8], inserted: &mut Vec<CString>) -> Result<Program, Error> {
     for _ in 0..LINKS_MAX {
         let (at, path) = match routed {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_take_the_place_of_the_first() {
+    fn arguments_replace_the_first() {
         let (name, first) = (c"script", c"one");
         let program = |inserted| Program { image: Image::Path(c"/bin/sh".into()), inserted };
         let given = [name.as_ptr(), first.as_ptr(), std::ptr::null()];

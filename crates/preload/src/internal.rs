@@ -19,7 +19,7 @@ fn is_kept(fd: c_int) -> bool {
     isonomia_client::owns_descriptor(fd) || cwd::descriptor() == Some(fd)
 }
 
-/// The ranges from `first` to `last` that hold none of them. O(65,536) once, for a call that programs make rarely.
+/// The ranges from `first` to `last` that contain none of them. O(65,536) once, for a call that programs make rarely.
 pub fn around(first: c_uint, last: c_uint) -> Vec<(c_uint, c_uint)> {
     let is_kept = |fd: &c_uint| c_int::try_from(*fd).is_ok_and(is_kept);
     let libraries = library::descriptors().into_iter().filter_map(|fd| c_uint::try_from(fd).ok());

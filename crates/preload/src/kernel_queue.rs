@@ -16,7 +16,7 @@ use libc::{c_long, iocb};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
-/// The beginning of a list of `count` submissions that holds none of ours; `None` if its head is ours.
+/// The beginning of a list of `count` submissions that contains none of ours; `None` if its head is ours.
 fn theirs_first(count: c_long, list: *const *const iocb) -> Option<c_long> {
     if list.is_null() || count <= 0 {
         return Some(count);

@@ -4,7 +4,7 @@
 //! one concerns goes to a server through [`isonomia_client`]; everything else goes to the next library, untouched.
 //! `docs/SEMANTICS.md` says for every call what becomes of it.
 //!
-//! * [`route`] decides by a path's text, [`serve`] by path and descriptor: the one place that does.
+//! * [`route`] decides by a path's text, [`serve`] by path and descriptor: the one module that does.
 //! * [`placeholder`], [`description`], [`table`]: descriptors of ours, as the kernel and this process know them.
 //! * [`calls`] is the table of all hooks, from which they are made; the other modules do the calls, a family each.
 //!

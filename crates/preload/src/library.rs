@@ -40,7 +40,7 @@ thread_local! {
     static PATH: Cell<*mut c_char> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// Where a call goes on: what two registers hold when the hook's function returns.
+/// Where a call goes on: what two registers contain when the hook's function returns.
 #[repr(C)]
 pub struct Onward {
     path: *const c_char,
@@ -127,7 +127,7 @@ fn copy_of_ours(path: &[u8]) -> Option<(RawFd, bool)> {
     }
 }
 
-/// `directory` with the place of the library in it.
+/// `directory` with the path of the library in it.
 fn at_origin(directory: &[u8], origin: &[u8]) -> Vec<u8> {
     let origin = if origin.is_empty() { &b"."[..] } else { origin };
     for name in [&b"$ORIGIN"[..], b"${ORIGIN}"] {

@@ -158,8 +158,9 @@ fn linked_descriptor(from_dir: c_int, from: CPath, flags: c_int) -> Option<c_int
 }
 
 pub fn linkat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_int) -> c_int {
-    if let Some(held) = linked_descriptor(from_dir, from, flags).and_then(table::find) {
-        let serve = |client: &Client, at, path: &[u8]| link_ours(client, (held.capability()?, b""), (at, path), false);
+    if let Some(file_ref) = linked_descriptor(from_dir, from, flags).and_then(table::find) {
+        let serve =
+            |client: &Client, at, path: &[u8]| link_ours(client, (file_ref.capability()?, b""), (at, path), false);
         return by_path(to_dir, to, serve, |_, _| fail(Errno::XDEV));
     }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;

@@ -7,7 +7,7 @@
 use crate::calls::real;
 use crate::description::FileRef;
 use crate::serve::{by_fd, refusal};
-use crate::signals::HeldBack;
+use crate::signals::Blocked;
 use crate::spin::Spin;
 use crate::{connection, seek};
 use isonomia_client::{Capability, Client, Error, LockHolder, LockKind, LockOwner, LockRange};
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const PAUSE_NS_MIN: u64 = 50_000;
 const PAUSE_NS_MAX: u64 = 20_000_000;
 
-/// What this process may hold locks of.
+/// What this process may have locks of.
 static LOCKED: Spin<Locked> = Spin::new(Locked { inos: Vec::new(), keeper: None });
 static LOCKED_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 struct Locked {
-    /// Inodes of whose bytes it may hold locks.
+    /// Inodes of whose bytes it may have locks.
     inos: Vec<u64>,
     /// The client that took the first of them. The server knows the owner of a lock by its client, so that all are this
     /// one's until there are none, even if the process takes another user meanwhile.
@@ -75,21 +75,21 @@ fn forget(ino: u64) -> Option<(&'static Client, bool)> {
     keeper.map(|keeper| (keeper, was_last))
 }
 
-/// Called when a descriptor of `held` is closed: with it goes what the process has locked of the file's bytes.
+/// Called when a descriptor of `file_ref` is closed: with it goes what the process has locked of the file's bytes.
 #[inline]
-pub fn descriptor_closed(held: &FileRef) {
+pub fn descriptor_closed(file_ref: &FileRef) {
     if LOCKED_COUNT.load(Ordering::Relaxed) > 0 {
-        give_up_bytes(held);
+        give_up_bytes(file_ref);
     }
 }
 
 #[cold]
-fn give_up_bytes(held: &FileRef) {
+fn give_up_bytes(file_ref: &FileRef) {
     // As on Linux: closing what only names the file gives up nothing.
-    if held.flags() & libc::O_PATH != 0 {
+    if file_ref.flags() & libc::O_PATH != 0 {
         return;
     }
-    let given_up = held.file().and_then(|file| {
+    let given_up = file_ref.file().and_then(|file| {
         let Some((keeper, was_last)) = forget(file.capability.ino) else { return Ok(()) };
         let all = LockRange::Bytes { start: 0, len: 0 };
         let owner = LockOwner::Process(0);
@@ -112,11 +112,11 @@ fn client_of(owner: LockOwner, client: &'static Client) -> &'static Client {
     }
 }
 
-/// The capability of `held` as `client` may use it, which connected as another user perhaps.
-fn capability_for(client: &'static Client, held: &FileRef) -> Result<Capability, Error> {
-    let present = held.capability()?;
+/// The capability of `file_ref` as `client` may use it, which connected as another user perhaps.
+fn capability_for(client: &'static Client, file_ref: &FileRef) -> Result<Capability, Error> {
+    let present = file_ref.capability()?;
     match connection::user_of(client) {
-        Some(uid) if uid != present.holder => held.make_out(connection::client()?, uid),
+        Some(uid) if uid != present.holder => file_ref.make_out(connection::client()?, uid),
         _ => Ok(present),
     }
 }
@@ -130,7 +130,7 @@ pub fn is_command(command: c_int) -> bool {
 }
 
 /// A command of `fcntl` whose argument points to a `struct flock`.
-pub fn by_fcntl(client: &'static Client, held: &FileRef, command: c_int, argument: c_long) -> Result<c_int, Error> {
+pub fn by_fcntl(client: &'static Client, file_ref: &FileRef, command: c_int, argument: c_long) -> Result<c_int, Error> {
     let is_of_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
     let is_question = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
@@ -141,21 +141,21 @@ pub fn by_fcntl(client: &'static Client, held: &FileRef, command: c_int, argumen
     if is_of_file && flock.l_pid != 0 {
         return Err(refusal(Errno::INVAL));
     }
-    let range = range_of(client, held, flock)?;
+    let range = range_of(client, file_ref, flock)?;
     let kind = match c_int::from(flock.l_type) {
         libc::F_RDLCK => Some(LockKind::Shared),
         libc::F_WRLCK => Some(LockKind::Exclusive),
         libc::F_UNLCK if !is_question => None,
         _ => return Err(refusal(Errno::INVAL)),
     };
-    let owner = if is_of_file { LockOwner::File(held.mapping()?.number()) } else { LockOwner::Process(0) };
+    let owner = if is_of_file { LockOwner::File(file_ref.mapping()?.number()) } else { LockOwner::Process(0) };
     if is_question {
         let client = client_of(owner, client);
-        let file = capability_for(client, held)?;
+        let file = capability_for(client, file_ref)?;
         answer(flock, client.lock_in_the_way(&file, owner, range, kind.unwrap_or(LockKind::Shared))?, is_of_file);
         return Ok(0);
     }
-    let access = held.flags() & libc::O_ACCMODE;
+    let access = file_ref.flags() & libc::O_ACCMODE;
     let is_allowed = match kind {
         Some(LockKind::Shared) => access != libc::O_WRONLY,
         Some(LockKind::Exclusive) => access != libc::O_RDONLY,
@@ -164,15 +164,15 @@ pub fn by_fcntl(client: &'static Client, held: &FileRef, command: c_int, argumen
     if !is_allowed {
         return Err(refusal(Errno::BADF));
     }
-    set(client, held, owner, range, kind, waits)
+    set(client, file_ref, owner, range, kind, waits)
 }
 
 /// The bytes that a `struct flock` names.
-fn range_of(client: &Client, held: &FileRef, flock: &libc::flock) -> Result<LockRange, Error> {
+fn range_of(client: &Client, file_ref: &FileRef, flock: &libc::flock) -> Result<LockRange, Error> {
     let base = match c_int::from(flock.l_whence) {
         libc::SEEK_SET => 0,
-        libc::SEEK_CUR => held.mapping()?.offset().load(Ordering::Relaxed) as i64,
-        libc::SEEK_END => client.get_attr(held.capability()?, b"", true)?.size_bytes as i64,
+        libc::SEEK_CUR => file_ref.mapping()?.offset().load(Ordering::Relaxed) as i64,
+        libc::SEEK_END => client.get_attr(file_ref.capability()?, b"", true)?.size_bytes as i64,
         _ => return Err(refusal(Errno::INVAL)),
     };
     let overflow = || refusal(Errno::OVERFLOW);
@@ -202,17 +202,17 @@ fn answer(flock: &mut libc::flock, found: Option<LockHolder>, is_of_file: bool) 
 
 fn set(
     client: &'static Client,
-    held: &FileRef,
+    file_ref: &FileRef,
     owner: LockOwner,
     range: LockRange,
     kind: Option<LockKind>,
     waits: bool,
 ) -> Result<c_int, Error> {
-    let file = held.file()?;
+    let file = file_ref.file()?;
     let is_whole = range == LockRange::Whole;
     let Some(kind) = kind else {
         if is_whole {
-            held.mapping()?.set_whole_lock(None);
+            file_ref.mapping()?.set_whole_lock(None);
         }
         return client_of(owner, client).unlock(&file.capability, owner, range).map(|()| 0);
     };
@@ -220,11 +220,11 @@ fn set(
         // Before the lock is there, so that no close comes in between.
         LockOwner::Process(_) => remember(file.capability.ino, client),
         LockOwner::File(_) => {
-            held.mapping()?.locked().store(1, Ordering::Relaxed);
+            file_ref.mapping()?.locked().store(1, Ordering::Relaxed);
             client
         }
     };
-    let capability = capability_for(client, held)?;
+    let capability = capability_for(client, file_ref)?;
     let mut pause_ns = PAUSE_NS_MIN;
     // Most locks are free: it is made when one is not.
     let mut signals = None;
@@ -233,12 +233,12 @@ fn set(
             Err(error) if waits && error.errno() == Errno::AGAIN => {}
             done => {
                 if done.is_ok() && is_whole {
-                    held.mapping()?.set_whole_lock(Some(kind));
+                    file_ref.mapping()?.set_whole_lock(Some(kind));
                 }
                 return done.map(|()| 0);
             }
         }
-        if signals.get_or_insert_with(HeldBack::new).pause(pause_ns) {
+        if signals.get_or_insert_with(Blocked::new).pause(pause_ns) {
             // Tells the server that the owner waits no more, or it would be taken for a part of a circle for a while. One
             // that cannot be told forgets it by itself.
             let _ = client.lock_in_the_way(&capability, owner, range, kind);
@@ -251,15 +251,15 @@ fn set(
 pub fn flock(fd: c_int, operation: c_int) -> c_int {
     by_fd(
         fd,
-        |client, held| {
+        |client, file_ref| {
             let kind = match operation & !libc::LOCK_NB {
                 libc::LOCK_SH => Some(LockKind::Shared),
                 libc::LOCK_EX => Some(LockKind::Exclusive),
                 libc::LOCK_UN => None,
                 _ => return Err(refusal(Errno::INVAL)),
             };
-            let owner = LockOwner::File(held.mapping()?.number());
-            set(client, held, owner, LockRange::Whole, kind, operation & libc::LOCK_NB == 0)
+            let owner = LockOwner::File(file_ref.mapping()?.number());
+            set(client, file_ref, owner, LockRange::Whole, kind, operation & libc::LOCK_NB == 0)
         },
         || real::flock(fd, operation),
     )
@@ -268,7 +268,7 @@ pub fn flock(fd: c_int, operation: c_int) -> c_int {
 /// `lockf` in terms of `fcntl`, from the present offset on.
 fn lock_from_here(
     client: &'static Client,
-    held: &FileRef,
+    file_ref: &FileRef,
     fd: c_int,
     command: c_int,
     len: off64_t,
@@ -287,7 +287,7 @@ fn lock_from_here(
         l_len: len,
         l_pid: 0,
     };
-    let result = by_fcntl(client, held, fcntl, &raw mut flock as c_long)?;
+    let result = by_fcntl(client, file_ref, fcntl, &raw mut flock as c_long)?;
     if command == libc::F_TEST && c_int::from(flock.l_type) != libc::F_UNLCK {
         return Err(refusal(Errno::ACCESS));
     }
@@ -295,5 +295,5 @@ fn lock_from_here(
 }
 
 pub fn lockf(fd: c_int, command: c_int, len: off64_t) -> c_int {
-    by_fd(fd, |client, held| lock_from_here(client, held, fd, command, len), || real::lockf(fd, command, len))
+    by_fd(fd, |client, file_ref| lock_from_here(client, file_ref, fd, command, len), || real::lockf(fd, command, len))
 }

@@ -71,7 +71,7 @@ struct Wanted {
 }
 
 /// Maps the file where the program wants it.
-fn map(client: &Client, held: &FileRef, wanted: Wanted, real: impl Fn(Wanted) -> Opaque) -> Result<Opaque, Error> {
+fn map(client: &Client, file_ref: &FileRef, wanted: Wanted, real: impl Fn(Wanted) -> Opaque) -> Result<Opaque, Error> {
     let Wanted { len, protection, flags, offset, .. } = wanted;
     let sharing = flags & (libc::MAP_SHARED | libc::MAP_PRIVATE);
     let is_shared = match sharing {
@@ -84,11 +84,11 @@ fn map(client: &Client, held: &FileRef, wanted: Wanted, real: impl Fn(Wanted) ->
     if len == 0 || offset < 0 || offset % page_len != 0 {
         return Err(refusal(Errno::INVAL));
     }
-    let file = held.file()?;
+    let file = file_ref.file()?;
     if file.attr.kind() != FileKind::Regular {
         return Err(refusal(Errno::NODEV));
     }
-    let access = held.flags() & libc::O_ACCMODE;
+    let access = file_ref.flags() & libc::O_ACCMODE;
     if access == libc::O_WRONLY {
         return Err(refusal(Errno::ACCESS));
     }
@@ -243,7 +243,7 @@ pub fn mmap(address: Opaque, len: size_t, protection: c_int, flags: c_int, fd: c
     if flags & libc::MAP_ANONYMOUS != 0 {
         return made(wanted);
     }
-    by_fd(fd, |client, held| map(client, held, wanted, made), || made(wanted))
+    by_fd(fd, |client, file_ref| map(client, file_ref, wanted, made), || made(wanted))
 }
 
 pub fn munmap(address: *mut c_void, len: size_t) -> c_int {

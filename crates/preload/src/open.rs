@@ -114,8 +114,8 @@ pub fn named_descriptor(path: &[u8]) -> Option<c_int> {
 /// A new open file of the inode behind `fd`, as the kernel makes one for such names.
 #[cold]
 fn reopen(fd: c_int, flags: c_int) -> c_int {
-    let opened = table::find(fd).ok_or(refusal(Errno::BADF)).and_then(|held| {
-        open_ours(connection::client()?, held.capability()?, b"", flags & !(libc::O_CREAT | libc::O_EXCL), 0)
+    let opened = table::find(fd).ok_or(refusal(Errno::BADF)).and_then(|file_ref| {
+        open_ours(connection::client()?, file_ref.capability()?, b"", flags & !(libc::O_CREAT | libc::O_EXCL), 0)
     });
     hook::returned(opened)
 }

@@ -1,4 +1,4 @@
-//! The page `docs/reference/calls.md`, made from the table of [`crate::calls`], and what holds for its rows.
+//! The page `docs/reference/calls.md`, made from the table of [`crate::calls`], and what applies to its rows.
 
 use crate::calls::TABLE;
 use std::ffi::{CString, c_void};

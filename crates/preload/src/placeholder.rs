@@ -1,13 +1,13 @@
-//! Placeholder descriptors: what the kernel sees in place of an open file.
+//! Placeholder descriptors: what the kernel sees instead of an open file.
 //!
 //! For each open file there is one page in a memory file (`memfd`) that every process which inherits the descriptor
-//! maps: the capability, the layout, the status flags, the offset. The program holds an `O_PATH` descriptor of that
+//! maps: the capability, the layout, the status flags, the offset. The program has an `O_PATH` descriptor of that
 //! memory file. It is duplicated, inherited, closed on exec, and passed on by the kernel like any descriptor, but
 //! reading, writing, or mapping it gives EBADF: a call that this library missed fails loudly and never touches
 //! other data. After an exec the library finds the placeholders by their name in `/proc/self/fd` and maps them
 //! again ([`adopt`]).
 //!
-//! A capability holds for one user. A process that becomes another one has it made out to that user as well before, and
+//! A capability is valid for one user. A process that becomes another one has it made out to that user as well before, and
 //! leaves that in the page ([`Mapping::add`]): for itself, and for the program that it executes.
 //!
 //! The page is not trusted beyond the process's own user: whatever stands in it, the server checks the capability.
@@ -33,9 +33,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"isofile6");
 const PAGE_LEN: usize = 4096;
 /// Bytes of the longest layout on the wire.
 const LAYOUT_LEN_MAX: usize = Layout::encoded_len(Layout::TARGETS_MAX);
-/// Other users whom the capability is made out to as well, at once: more take the place of the earliest.
+/// Other users whom the capability is made out to as well, at once: more replace the earliest.
 const OTHERS_MAX: usize = 32;
-/// The holder of a place that is free or about to change. The kernel gives this number to nobody.
+/// The holder of an entry that is free or about to change. The kernel gives this number to nobody.
 const NOBODY: u32 = u32::MAX;
 
 /// What all holders of an open file share.
@@ -84,7 +84,7 @@ pub struct Mapping(Arc<Mapped>);
 /// See [`Mapping`]: there as long as anything is kept in the page ([`Mapping::unsynced`]).
 struct Mapped {
     page: NonNull<Page>,
-    /// A second descriptor, with which the page can be used again if no other process ever held it: see [`recycle`].
+    /// A second descriptor, with which the page can be used again if no other process ever had it: see [`recycle`].
     twin: Option<Twin>,
 }
 
@@ -209,8 +209,8 @@ impl Mapping {
         if self.capability_of(capability.holder).is_some() {
             return;
         }
-        let place = page.others_count.fetch_add(1, Ordering::Relaxed) as usize % OTHERS_MAX;
-        let other = &page.others[place];
+        let index = page.others_count.fetch_add(1, Ordering::Relaxed) as usize % OTHERS_MAX;
+        let other = &page.others[index];
         other.holder.store(NOBODY, Ordering::Release);
         other.mac.store(capability.mac, Ordering::Release);
         other.holder.store(capability.holder, Ordering::Release);
@@ -342,7 +342,7 @@ impl Memory {
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?.into_raw_fd()))
     }
 
-    /// Turns it into a descriptor that only names it, under the same number: the lowest that was free, which is
+    /// Makes it a descriptor that only names it, under the same number: the lowest that was free, which is
     /// what programs count on. Gives a duplicate as well.
     fn into_placeholder(self, close_on_exec: bool) -> Result<(RawFd, OwnedFd), Errno> {
         let named = Self::open(proc_path(self.0).as_c_str(), OFlags::PATH | OFlags::CLOEXEC)?;
@@ -390,7 +390,7 @@ pub fn proc_path(fd: RawFd) -> ProcPath {
         }
     }
     let bytes = b"/proc/self/fd/".iter().chain(&digits[at..]);
-    path.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    path.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
     ProcPath(path)
 }
 
@@ -405,7 +405,7 @@ pub fn list_descriptors(fds: &mut [RawFd]) -> Result<usize, Errno> {
         let number = std::str::from_utf8(entry.file_name().to_bytes()).ok().and_then(|name| name.parse().ok());
         let Some(fd) = number else { continue };
         match fds.get_mut(count) {
-            Some(place) => *place = fd,
+            Some(entry) => *entry = fd,
             None => break,
         }
         count += 1;
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_nobody_else_can_hold_is_used_again() {
+    fn a_page_that_nobody_else_can_have_is_used_again() {
         let close = |fd: RawFd, mapping: Mapping| {
             // SAFETY: `create` gave the descriptor to this test.
             unsafe { rustix::io::close(fd) };

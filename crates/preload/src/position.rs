@@ -1,7 +1,7 @@
-//! The lock around an open file's offset, shared by all processes that hold the file.
+//! The lock around an open file's offset, shared by all processes that have it open.
 //!
 //! POSIX asks that `read`, `write`, and `lseek` on one open file description take effect one after the other. The
-//! lock lies in shared memory and names the thread that holds it, so that a holder that died does not block the
+//! lock lies in shared memory and names the thread that has it, so that a holder that died does not block the
 //! others, and a signal handler that interrupts its own thread's transfer goes through.
 
 use rustix::io::Errno;
@@ -29,12 +29,12 @@ pub struct PositionGuard<'a> {
 }
 
 impl PositionLock {
-    /// A lock that nobody holds.
+    /// A lock that nobody has.
     pub const fn free() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Waits for the lock; bounded by the time-outs of the operations that hold it.
+    /// Waits for the lock; bounded by the time-outs of the operations that have it.
     pub fn lock(&self) -> PositionGuard<'_> {
         let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let mut take_as = me;
@@ -96,7 +96,7 @@ mod tests {
     unsafe impl Sync for Shared {}
 
     #[test]
-    fn threads_take_turns() {
+    fn threads_exclude_each_other() {
         let shared = Shared(PositionLock(AtomicU32::new(0)), UnsafeCell::new(0));
         let shared = &shared;
         std::thread::scope(|scope| {

@@ -74,13 +74,13 @@ pub fn adopt_inherited() {
         let Some((file, mapping)) = placeholder::adopt(fd) else { continue };
         let number = mapping.number();
         let earlier = known.iter().find(|(other, _)| *other == number);
-        let held = match earlier.and_then(|(_, fd)| table::find(*fd)) {
-            Some(held) => held,
+        let file_ref = match earlier.and_then(|(_, fd)| table::find(*fd)) {
+            Some(file_ref) => file_ref,
             None => Description::publish(file, mapping, None),
         };
         known.push((number, fd));
         // A descriptor beyond the table stays a placeholder that refuses everything.
-        let _: Result<(), Errno> = table::install(fd, held);
+        let _: Result<(), Errno> = table::install(fd, file_ref);
     }
     cwd::adopt();
     table::take_locked();
@@ -118,7 +118,7 @@ extern "C" fn after_fork_in_child() {
     table::inherit_locked();
 }
 
-/// What was the parent's alone is forgotten. Locks are free: whoever held one is not here.
+/// What was the parent's alone is forgotten. Locks are free: whoever had one is not here.
 fn begin_as_child() {
     after_fork();
     number::begin_anew();

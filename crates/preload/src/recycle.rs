@@ -1,10 +1,10 @@
 //! Placeholders that are used again.
 //!
 //! Making a placeholder costs about six system calls, more than creating the file on the server. So the page of a
-//! closed file, if this process alone ever held it, is kept with a *twin* of its descriptor: duplicating the twin
+//! closed file, if this process alone ever had it, is kept with a *twin* of its descriptor: duplicating the twin
 //! makes the next placeholder.
 //!
-//! A page is used again only while no other process can hold it: every fork and spawn begins a new generation, and
+//! A page is used again only while no other process can have it: every fork and spawn begins a new generation, and
 //! pages of an earlier one are given up when they are closed. (A descriptor that a program passes on in a message
 //! is never adopted by the receiver, and a child made by a bare system call behind the C library's back is not
 //! known about: it may see the next file of this process, with the rights of this process, behind a descriptor that
@@ -70,7 +70,7 @@ impl Twin {
         &self.descriptor
     }
 
-    /// Whether this process alone ever held the page.
+    /// Whether this process alone ever had the page.
     pub fn is_unshared(&self) -> bool {
         self.generation == GENERATION.load(Ordering::Relaxed)
     }

@@ -17,7 +17,7 @@ pub struct Prefix {
 
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum Location<'a> {
     /// To the file system, by this path relative to its root; empty for the root itself.
     Inside(&'a [u8]),
     /// Elsewhere, by a text that the kernel understands as well.
@@ -61,10 +61,10 @@ impl Prefix {
         self.path.split(|b| *b == b'/').skip(1 + from)
     }
 
-    /// Where the absolute path `path` leads. O(length); allocates only for [`Place::Left`].
-    pub fn locate<'a>(&self, path: &'a [u8]) -> Place<'a> {
+    /// Where the absolute path `path` leads. O(length); allocates only for [`Location::Left`].
+    pub fn locate<'a>(&self, path: &'a [u8]) -> Location<'a> {
         if !self.may_enter(path) {
-            return Place::Outside;
+            return Location::Outside;
         }
         let mut names = self.names(0);
         let mut expected = names.next();
@@ -96,9 +96,9 @@ impl Prefix {
             }
         }
         match (matched == self.component_count, entered) {
-            (true, _) => Place::Inside(trim_start(&path[inside_from..])),
-            (false, true) => Place::Left(normalise(path)),
-            (false, false) => Place::Outside,
+            (true, _) => Location::Inside(trim_start(&path[inside_from..])),
+            (false, true) => Location::Left(normalise(path)),
+            (false, false) => Location::Outside,
         }
     }
 }
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn worked_examples() {
-        let inside = |path: &'static str| Place::Inside(path.as_bytes());
-        let left = |path: &str| Place::Left(path.as_bytes().to_vec());
+        let inside = |path: &'static str| Location::Inside(path.as_bytes());
+        let left = |path: &str| Location::Left(path.as_bytes().to_vec());
         let table = [
             ("/isonomia", inside("")),
             ("/isonomia/", inside("")),
@@ -218,13 +218,13 @@ mod tests {
             ("/isonomia/../etc/passwd", left("/etc/passwd")),
             ("/isonomia/a/../../etc/", left("/etc/")),
             ("/isonomia/..", left("/")),
-            ("/isonomiac/x", Place::Outside),
-            ("/x/isonomia", Place::Outside),
-            ("/etc/passwd", Place::Outside),
-            ("/", Place::Outside),
+            ("/isonomiac/x", Location::Outside),
+            ("/x/isonomia", Location::Outside),
+            ("/etc/passwd", Location::Outside),
+            ("/", Location::Outside),
         ];
-        for (path, place) in table {
-            assert_eq!(prefix("/isonomia").locate(path.as_bytes()), place, "{path}");
+        for (path, location) in table {
+            assert_eq!(prefix("/isonomia").locate(path.as_bytes()), location, "{path}");
         }
         assert_eq!(prefix("/a/b").locate(b"/a/c/../b/x"), inside("x"));
         assert_eq!(prefix("/a/b").locate(b"/a/b/../b"), inside(""));
@@ -293,13 +293,13 @@ mod tests {
             let prefix = Prefix::new(&[b"/".to_vec(), prefix_names.join(&b'/')].concat()).unwrap();
             let normal = stack(&path);
             match prefix.locate(&path) {
-                Place::Inside(rest) => {
+                Location::Inside(rest) => {
                     prop_assert!(normal.starts_with(&prefix_names));
                     prop_assert_eq!(stack(rest), normal[names..].to_vec());
                     prop_assert!(!climbs_out(rest));
                 }
-                Place::Outside => prop_assert!(!normal.starts_with(&prefix_names)),
-                Place::Left(other) => {
+                Location::Outside => prop_assert!(!normal.starts_with(&prefix_names)),
+                Location::Left(other) => {
                     prop_assert!(!normal.starts_with(&prefix_names));
                     prop_assert_eq!(other.split(|b| *b == b'/').filter(|n| !n.is_empty()).collect::<Vec<_>>(), normal);
                 }

@@ -1,6 +1,6 @@
 //! Reading and writing.
 //!
-//! Transfers at the file's own offset hold the lock of [`crate::position`], so they take effect one after the other
+//! Transfers at the file's own offset take the lock of [`crate::position`], so they take effect one after the other
 //! in all processes that share the open file. Positioned transfers take no lock. Nothing is allocated, except for a
 //! vectored append, which must arrive in one piece.
 
@@ -18,17 +18,17 @@ use std::sync::atomic::Ordering;
 /// The most that one call transfers, as in the kernel.
 const TRANSFER_LEN_MAX: usize = 0x7fff_f000;
 
-fn readable(held: &FileRef) -> Result<&OpenFile, Error> {
-    let file = held.file()?;
-    match (held.flags() & libc::O_PATH != 0, held.is_directory()) {
+fn readable(file_ref: &FileRef) -> Result<&OpenFile, Error> {
+    let file = file_ref.file()?;
+    match (file_ref.flags() & libc::O_PATH != 0, file_ref.is_directory()) {
         (false, true) => Err(refusal(Errno::ISDIR)),
         (false, false) if file.capability.access & access::READ != 0 => Ok(file),
         _ => Err(refusal(Errno::BADF)),
     }
 }
 
-fn writable(held: &FileRef) -> Result<&OpenFile, Error> {
-    let file = held.file()?;
+fn writable(file_ref: &FileRef) -> Result<&OpenFile, Error> {
+    let file = file_ref.file()?;
     if file.capability.access & access::WRITE != 0 { Ok(file) } else { Err(refusal(Errno::BADF)) }
 }
 
@@ -41,8 +41,8 @@ fn whole<T>(bytes: Option<T>) -> Result<T, Error> {
 }
 
 /// What is synchronous by its flags is on stable storage before the write returns.
-fn settle(client: &Client, held: &FileRef, file: &OpenFile) -> Result<(), Error> {
-    let flags = held.flags();
+fn settle(client: &Client, file_ref: &FileRef, file: &OpenFile) -> Result<(), Error> {
+    let flags = file_ref.flags();
     match (flags & libc::O_SYNC == libc::O_SYNC, flags & libc::O_DSYNC != 0) {
         (false, false) => Ok(()),
         (all, _) => client.sync(file, !all),
@@ -115,12 +115,12 @@ fn write_parts<'a>(
 /// Reads at the open file's own offset.
 pub fn read_on<'a>(
     client: &Client,
-    held: &FileRef,
+    file_ref: &FileRef,
     buffers: impl Iterator<Item = Result<&'a mut [u8], Error>>,
 ) -> Result<ssize_t, Error> {
-    let file = readable(held)?;
-    let mapping = held.mapping()?;
-    let _turn = mapping.position().lock();
+    let file = readable(file_ref)?;
+    let mapping = file_ref.mapping()?;
+    let _lock = mapping.position().lock();
     let offset = mapping.offset().load(Ordering::Relaxed);
     let count = read_parts(client, file, offset, buffers)?;
     mapping.offset().store(offset + count as u64, Ordering::Relaxed);
@@ -130,20 +130,20 @@ pub fn read_on<'a>(
 /// Writes at the open file's own offset, or at its end.
 pub fn write_on<'a>(
     client: &Client,
-    held: &FileRef,
+    file_ref: &FileRef,
     data: impl Iterator<Item = Result<&'a [u8], Error>>,
 ) -> Result<ssize_t, Error> {
-    let file = writable(held)?;
-    let mapping = held.mapping()?;
-    let _turn = mapping.position().lock();
-    let (offset, count) = if held.flags() & libc::O_APPEND != 0 {
+    let file = writable(file_ref)?;
+    let mapping = file_ref.mapping()?;
+    let _lock = mapping.position().lock();
+    let (offset, count) = if file_ref.flags() & libc::O_APPEND != 0 {
         append(client, file, data)?
     } else {
         let offset = mapping.offset().load(Ordering::Relaxed);
         (offset, write_parts(client, file, offset, data)?)
     };
     mapping.offset().store(offset + count as u64, Ordering::Relaxed);
-    settle(client, held, file)?;
+    settle(client, file_ref, file)?;
     Ok(count as ssize_t)
 }
 
@@ -169,28 +169,28 @@ fn append<'a>(
 /// Reads at `offset`.
 fn read_from<'a>(
     client: &Client,
-    held: &FileRef,
+    file_ref: &FileRef,
     offset: off64_t,
     buffers: impl Iterator<Item = Result<&'a mut [u8], Error>>,
 ) -> Result<ssize_t, Error> {
-    Ok(read_parts(client, readable(held)?, position(offset)?, buffers)? as ssize_t)
+    Ok(read_parts(client, readable(file_ref)?, position(offset)?, buffers)? as ssize_t)
 }
 
 /// Writes at `offset`; at the end, as Linux does, if the file is open for appending.
 fn write_to<'a>(
     client: &Client,
-    held: &FileRef,
+    file_ref: &FileRef,
     offset: off64_t,
     data: impl Iterator<Item = Result<&'a [u8], Error>>,
 ) -> Result<ssize_t, Error> {
-    let file = writable(held)?;
+    let file = writable(file_ref)?;
     let offset = position(offset)?;
-    let count = if held.flags() & libc::O_APPEND != 0 {
+    let count = if file_ref.flags() & libc::O_APPEND != 0 {
         append(client, file, data)?.1
     } else {
         write_parts(client, file, offset, data)?
     };
-    settle(client, held, file)?;
+    settle(client, file_ref, file)?;
     Ok(count as ssize_t)
 }
 
@@ -212,13 +212,13 @@ fn pieces<'a>(iov: In<iovec>, count: c_int) -> Result<impl Iterator<Item = Resul
 
 #[inline]
 pub fn read(fd: c_int, buffer: Buffer, len: size_t) -> ssize_t {
-    by_fd(fd, |client, held| read_on(client, held, one_buffer(buffer, len)), || real::read(fd, buffer, len))
+    by_fd(fd, |client, file_ref| read_on(client, file_ref, one_buffer(buffer, len)), || real::read(fd, buffer, len))
 }
 
 pub fn __read_chk(fd: c_int, buffer: Buffer, len: size_t, room: size_t) -> ssize_t {
     // Where the buffer is too small, the real function ends the program with its own message.
     let fits = len <= room;
-    let serve = |client: &'static Client, held: &FileRef| read_on(client, held, one_buffer(buffer, len));
+    let serve = |client: &'static Client, file_ref: &FileRef| read_on(client, file_ref, one_buffer(buffer, len));
     if fits {
         by_fd(fd, serve, || real::__read_chk(fd, buffer, len, room))
     } else {
@@ -228,22 +228,22 @@ pub fn __read_chk(fd: c_int, buffer: Buffer, len: size_t, room: size_t) -> ssize
 
 #[inline]
 pub fn write(fd: c_int, data: Data, len: size_t) -> ssize_t {
-    by_fd(fd, |client, held| write_on(client, held, one_data(data, len)), || real::write(fd, data, len))
+    by_fd(fd, |client, file_ref| write_on(client, file_ref, one_data(data, len)), || real::write(fd, data, len))
 }
 
 pub fn readv(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t {
-    by_fd(fd, |client, held| read_on(client, held, buffers(iov, count)?), || real::readv(fd, iov, count))
+    by_fd(fd, |client, file_ref| read_on(client, file_ref, buffers(iov, count)?), || real::readv(fd, iov, count))
 }
 
 pub fn writev(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t {
-    by_fd(fd, |client, held| write_on(client, held, pieces(iov, count)?), || real::writev(fd, iov, count))
+    by_fd(fd, |client, file_ref| write_on(client, file_ref, pieces(iov, count)?), || real::writev(fd, iov, count))
 }
 
 #[inline]
 pub fn pread(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t) -> ssize_t {
     by_fd(
         fd,
-        |client, held| read_from(client, held, offset, one_buffer(buffer, len)),
+        |client, file_ref| read_from(client, file_ref, offset, one_buffer(buffer, len)),
         || real::pread(fd, buffer, len, offset),
     )
 }
@@ -260,7 +260,7 @@ fn pread_checked(
     if len > room {
         return real();
     }
-    by_fd(fd, |client, held| read_from(client, held, offset, one_buffer(buffer, len)), real)
+    by_fd(fd, |client, file_ref| read_from(client, file_ref, offset, one_buffer(buffer, len)), real)
 }
 
 pub fn __pread_chk(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t, room: size_t) -> ssize_t {
@@ -275,7 +275,7 @@ pub fn __pread64_chk(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t, ro
 pub fn pwrite(fd: c_int, data: Data, len: size_t, offset: off64_t) -> ssize_t {
     by_fd(
         fd,
-        |client, held| write_to(client, held, offset, one_data(data, len)),
+        |client, file_ref| write_to(client, file_ref, offset, one_data(data, len)),
         || real::pwrite(fd, data, len, offset),
     )
 }
@@ -283,7 +283,7 @@ pub fn pwrite(fd: c_int, data: Data, len: size_t, offset: off64_t) -> ssize_t {
 pub fn preadv(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize_t {
     by_fd(
         fd,
-        |client, held| read_from(client, held, offset, buffers(iov, count)?),
+        |client, file_ref| read_from(client, file_ref, offset, buffers(iov, count)?),
         || real::preadv(fd, iov, count, offset),
     )
 }
@@ -291,34 +291,34 @@ pub fn preadv(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize
 pub fn pwritev(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize_t {
     by_fd(
         fd,
-        |client, held| write_to(client, held, offset, pieces(iov, count)?),
+        |client, file_ref| write_to(client, file_ref, offset, pieces(iov, count)?),
         || real::pwritev(fd, iov, count, offset),
     )
 }
 
-/// Flags that may be ignored: hints, or what holds for every transfer anyway.
+/// Flags that may be ignored: hints, or what applies to every transfer anyway.
 const READ_HINTS: c_int = libc::RWF_HIPRI;
 /// As [`READ_HINTS`]; the synchronous ones are carried out.
 const WRITE_HINTS: c_int = libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC;
 
 pub fn preadv2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
-    let serve = |client: &'static Client, held: &FileRef| match (flags & !READ_HINTS, offset) {
-        (0, -1) => read_on(client, held, buffers(iov, count)?),
-        (0, _) => read_from(client, held, offset, buffers(iov, count)?),
+    let serve = |client: &'static Client, file_ref: &FileRef| match (flags & !READ_HINTS, offset) {
+        (0, -1) => read_on(client, file_ref, buffers(iov, count)?),
+        (0, _) => read_from(client, file_ref, offset, buffers(iov, count)?),
         _ => Err(refusal(Errno::OPNOTSUPP)),
     };
     by_fd(fd, serve, || real::preadv2(fd, iov, count, offset, flags))
 }
 
 pub fn pwritev2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
-    let serve = |client: &'static Client, held: &FileRef| match (flags & !WRITE_HINTS, offset) {
-        (0, -1) => write_on(client, held, pieces(iov, count)?),
-        (0, _) => write_to(client, held, offset, pieces(iov, count)?),
+    let serve = |client: &'static Client, file_ref: &FileRef| match (flags & !WRITE_HINTS, offset) {
+        (0, -1) => write_on(client, file_ref, pieces(iov, count)?),
+        (0, _) => write_to(client, file_ref, offset, pieces(iov, count)?),
         _ => Err(refusal(Errno::OPNOTSUPP)),
     };
     let served = by_fd(fd, serve, || real::pwritev2(fd, iov, count, offset, flags));
     if served > 0 && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
-        by_fd(fd, |client, held| client.sync(held.file()?, false).map(|()| served), || served)
+        by_fd(fd, |client, file_ref| client.sync(file_ref.file()?, false).map(|()| served), || served)
     } else {
         served
     }

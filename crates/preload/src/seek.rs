@@ -11,17 +11,17 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 /// Moves the offset.
-pub fn seek(client: &Client, held: &FileRef, offset: off64_t, whence: c_int) -> Result<off64_t, Error> {
-    let mapping = held.mapping()?;
-    let size = || Ok::<_, Error>(client.get_attr(held.capability()?, b"", false)?.size_bytes as i64);
-    let _turn = mapping.position().lock();
+pub fn seek(client: &Client, file_ref: &FileRef, offset: off64_t, whence: c_int) -> Result<off64_t, Error> {
+    let mapping = file_ref.mapping()?;
+    let size = || Ok::<_, Error>(client.get_attr(file_ref.capability()?, b"", false)?.size_bytes as i64);
+    let _lock = mapping.position().lock();
     let current = mapping.offset().load(Ordering::Relaxed) as i64;
     let target = match whence {
         libc::SEEK_SET => Some(offset),
         libc::SEEK_CUR => current.checked_add(offset),
         libc::SEEK_END => size()?.checked_add(offset),
-        libc::SEEK_DATA => Some(extent(client, held, offset, Extent::Data)?),
-        libc::SEEK_HOLE => Some(extent(client, held, offset, Extent::Hole)?),
+        libc::SEEK_DATA => Some(extent(client, file_ref, offset, Extent::Data)?),
+        libc::SEEK_HOLE => Some(extent(client, file_ref, offset, Extent::Hole)?),
         _ => return Err(refusal(Errno::INVAL)),
     };
     let target = target.ok_or(refusal(Errno::OVERFLOW))?;
@@ -33,19 +33,19 @@ pub fn seek(client: &Client, held: &FileRef, offset: off64_t, whence: c_int) -> 
 }
 
 /// Where the next data or hole begins.
-fn extent(client: &Client, held: &FileRef, offset: off64_t, what: Extent) -> Result<off64_t, Error> {
+fn extent(client: &Client, file_ref: &FileRef, offset: off64_t, what: Extent) -> Result<off64_t, Error> {
     let offset = u64::try_from(offset).map_err(|_| refusal(Errno::NXIO))?;
-    client.seek_extent(held.file()?, offset, what).map(|found| found as off64_t)
+    client.seek_extent(file_ref.file()?, offset, what).map(|found| found as off64_t)
 }
 
 /// The checks are in the kernel's order, and so are the errors.
-fn change_space(client: &Client, held: &FileRef, mode: c_int, offset: off64_t, len: off64_t) -> Result<(), Error> {
+fn change_space(client: &Client, file_ref: &FileRef, mode: c_int, offset: off64_t, len: off64_t) -> Result<(), Error> {
     if offset < 0 || len <= 0 {
         return Err(refusal(Errno::INVAL));
     }
     // What the kernel's file systems know besides is not served.
     let change = SpaceChange::from_mode(mode as u32).ok_or(refusal(Errno::OPNOTSUPP))?;
-    let file = held.file()?;
+    let file = file_ref.file()?;
     if file.capability.access & access::WRITE == 0 {
         return Err(refusal(Errno::BADF));
     }
@@ -53,10 +53,10 @@ fn change_space(client: &Client, held: &FileRef, mode: c_int, offset: off64_t, l
     client.change_space(file, change, offset as u64, len as u64)
 }
 
-fn truncate_fd(client: &Client, held: &FileRef, size: off64_t) -> Result<c_int, Error> {
+fn truncate_fd(client: &Client, file_ref: &FileRef, size: off64_t) -> Result<c_int, Error> {
     let size = u64::try_from(size).map_err(|_| refusal(Errno::INVAL))?;
-    let file = held.file()?;
-    match (held.flags() & libc::O_PATH != 0, file.capability.access & access::WRITE != 0) {
+    let file = file_ref.file()?;
+    match (file_ref.flags() & libc::O_PATH != 0, file.capability.access & access::WRITE != 0) {
         (true, _) => Err(refusal(Errno::BADF)),
         (false, false) => Err(refusal(Errno::INVAL)),
         (false, true) => client.truncate(file, size).map(|_| 0),
@@ -79,14 +79,14 @@ fn truncate_path(path: CPath, size: off64_t, real: impl FnOnce(CPath) -> c_int) 
 
 /// Makes room for what will be written. Where the server's disks cannot do that the file becomes as long as asked all the
 /// same, which is what `posix_fallocate` promises of sizes.
-fn make_room(client: &Client, held: &FileRef, offset: off64_t, len: off64_t) -> Result<(), Error> {
-    let made = change_space(client, held, 0, offset, len);
+fn make_room(client: &Client, file_ref: &FileRef, offset: off64_t, len: off64_t) -> Result<(), Error> {
+    let made = change_space(client, file_ref, 0, offset, len);
     if !made.as_ref().is_err_and(|error| error.errno() == Errno::OPNOTSUPP) {
         return made;
     }
     let end = offset as u64 + len as u64;
-    if client.get_attr(held.capability()?, b"", false)?.size_bytes < end {
-        client.truncate(held.file()?, end)?;
+    if client.get_attr(file_ref.capability()?, b"", false)?.size_bytes < end {
+        client.truncate(file_ref.file()?, end)?;
     }
     Ok(())
 }
@@ -95,19 +95,19 @@ fn make_room(client: &Client, held: &FileRef, offset: off64_t, len: off64_t) -> 
 fn allocate(fd: c_int, offset: off64_t, len: off64_t, real: impl FnOnce() -> c_int) -> c_int {
     by_fd(
         fd,
-        |client, held| {
-            Ok(make_room(client, held, offset, len).map_or_else(|error| error.errno().raw_os_error(), |()| 0))
+        |client, file_ref| {
+            Ok(make_room(client, file_ref, offset, len).map_or_else(|error| error.errno().raw_os_error(), |()| 0))
         },
         real,
     )
 }
 
 pub fn lseek(fd: c_int, offset: off64_t, whence: c_int) -> off64_t {
-    by_fd(fd, |client, held| seek(client, held, offset, whence), || real::lseek(fd, offset, whence))
+    by_fd(fd, |client, file_ref| seek(client, file_ref, offset, whence), || real::lseek(fd, offset, whence))
 }
 
 pub fn ftruncate(fd: c_int, size: off64_t) -> c_int {
-    by_fd(fd, |client, held| truncate_fd(client, held, size), || real::ftruncate(fd, size))
+    by_fd(fd, |client, file_ref| truncate_fd(client, file_ref, size), || real::ftruncate(fd, size))
 }
 
 pub fn truncate(path: CPath, size: off64_t) -> c_int {
@@ -117,7 +117,7 @@ pub fn truncate(path: CPath, size: off64_t) -> c_int {
 pub fn fallocate(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int {
     by_fd(
         fd,
-        |client, held| change_space(client, held, mode, offset, len).map(|()| 0),
+        |client, file_ref| change_space(client, file_ref, mode, offset, len).map(|()| 0),
         || real::fallocate(fd, mode, offset, len),
     )
 }

@@ -10,7 +10,7 @@ use crate::description::FileRef;
 use crate::environment;
 use crate::foreign::CPath;
 use crate::hook::{Failure, fail, returned};
-use crate::route::{Place, Prefix, climbs_out, split_last, trim_start};
+use crate::route::{Location, Prefix, climbs_out, split_last, trim_start};
 use crate::{placeholder, table};
 use isonomia_client::{Capability, Client, Error};
 use rustix::io::Errno;
@@ -50,9 +50,9 @@ pub fn route(dir: c_int, path: &[u8]) -> Result<Routed<'_>, Error> {
     }
     if path.first() == Some(&b'/') {
         return Ok(match prefix.locate(path) {
-            Place::Outside => Routed::Theirs,
-            Place::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Borrowed(rest) },
-            Place::Left(other) => Routed::TheirsBy(other),
+            Location::Outside => Routed::Theirs,
+            Location::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Borrowed(rest) },
+            Location::Left(other) => Routed::TheirsBy(other),
         });
     }
     if path.is_empty() {
@@ -80,8 +80,8 @@ fn route_relative<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) -> Result<Rou
 
 /// The directory behind a descriptor of ours.
 fn directory_of(dir: c_int) -> Result<Option<Capability>, Error> {
-    let Some(held) = table::find(dir) else { return Ok(None) };
-    if held.is_directory() { held.capability().map(Some) } else { Err(refusal(Errno::NOTDIR)) }
+    let Some(file_ref) = table::find(dir) else { return Ok(None) };
+    if file_ref.is_directory() { file_ref.capability().map(Some) } else { Err(refusal(Errno::NOTDIR)) }
 }
 
 #[cold]
@@ -102,9 +102,9 @@ fn route_from_kernel_directory<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) 
 
 fn route_absolute(prefix: &Prefix, path: &[u8]) -> Routed<'static> {
     match prefix.locate(path) {
-        Place::Outside => Routed::Theirs,
-        Place::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Owned(rest.to_vec()) },
-        Place::Left(other) => Routed::TheirsBy(other),
+        Location::Outside => Routed::Theirs,
+        Location::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Owned(rest.to_vec()) },
+        Location::Left(other) => Routed::TheirsBy(other),
     }
 }
 
@@ -179,7 +179,7 @@ pub fn by_fd<T: Failure>(
         return real();
     }
     match table::find(fd) {
-        Some(held) => returned(client().and_then(|client| ours(client, &held))),
+        Some(file_ref) => returned(client().and_then(|client| ours(client, &file_ref))),
         None => real(),
     }
 }
@@ -203,7 +203,7 @@ pub fn by_path_or_fd<T: Failure>(
 fn empty_path(dir: c_int) -> Result<Option<Capability>, Error> {
     match dir {
         libc::AT_FDCWD => Ok(cwd::current()),
-        _ => table::find(dir).map(|held| held.capability()).transpose(),
+        _ => table::find(dir).map(|file_ref| file_ref.capability()).transpose(),
     }
 }
 
@@ -250,7 +250,7 @@ pub fn by_paths<T: Failure>(
     }
 }
 
-/// The text that the kernel is to see instead. A path of the program's cannot hold a NUL, so neither does this one.
+/// The text that the kernel is to see instead. A path of the program's cannot contain a NUL, so neither does this one.
 fn rewritten(routed: Result<Routed, Error>) -> Option<CString> {
     match routed {
         Ok(Routed::TheirsBy(other)) => CString::new(other).ok(),

@@ -1,7 +1,7 @@
 //! Pauses that a signal interrupts, also one that comes between two of them.
 //!
 //! A call that waits asks the server again and again, and pauses in between. A signal whose handler runs while it asks would
-//! be missed: the next pause does not know of it. So signals with handlers are held back while the call asks, and delivered
+//! be missed: the next pause does not know of it. So signals with handlers are blocked while the call asks, and delivered
 //! while it pauses. All others act as ever: a process that a signal ends is not kept by a server that does not answer.
 
 use crate::calls::real;
@@ -11,16 +11,16 @@ use rustix::io::Errno;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-/// Signals that an instruction causes, or that a handler is for which may not return: never held back.
+/// Signals that an instruction causes, or that a handler is for which may not return: never blocked.
 const OF_INSTRUCTIONS: [c_int; 7] =
     [libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV, libc::SIGSYS];
 
 /// While this lives, handlers of signals that come to this thread run in [`Self::pause`] only.
-pub struct HeldBack {
+pub struct Blocked {
     before: libc::sigset_t,
 }
 
-impl HeldBack {
+impl Blocked {
     /// From now on.
     pub fn new() -> Self {
         let mut handled = MaybeUninit::uninit();
@@ -52,7 +52,7 @@ impl HeldBack {
     }
 }
 
-impl Drop for HeldBack {
+impl Drop for Blocked {
     fn drop(&mut self) {
         // SAFETY: the set is what the thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };

@@ -141,8 +141,8 @@ pub fn posix_spawn_file_actions_addchdir_np(actions: Actions, path: CPath) -> c_
 }
 
 pub fn posix_spawn_file_actions_addfchdir_np(actions: Actions, fd: c_int) -> c_int {
-    let Some(held) = table::find(fd) else { return real::posix_spawn_file_actions_addfchdir_np(actions, fd) };
-    let directory = client().and_then(|client| cwd::enterable(client, held.capability()?, b""));
+    let Some(file_ref) = table::find(fd) else { return real::posix_spawn_file_actions_addfchdir_np(actions, fd) };
+    let directory = client().and_then(|client| cwd::enterable(client, file_ref.capability()?, b""));
     add_directory(actions, directory, |nowhere| posix_spawn_file_actions_addchdir_np(actions, nowhere))
 }
 

@@ -1,6 +1,6 @@
-//! A lock for a few instructions, safe to hold across `fork` (see [`crate::process`]).
+//! A lock for a few instructions, safe to have locked across `fork` (see [`crate::process`]).
 //!
-//! Not a `std::sync::Mutex`: the child of a fork must be able to release what the parent's thread held, and
+//! Not a `std::sync::Mutex`: the child of a fork must be able to release what the parent's thread had locked, and
 //! nothing here ever waits for the outside world.
 
 use std::cell::UnsafeCell;

@@ -2,7 +2,7 @@
 //!
 //! The C library's standard streams read and write inside it, so a program that is started with `> /isonomia/x` and
 //! prints would get EBADF. But `stdin`, `stdout`, and `stderr` are variables that may be assigned: while descriptor
-//! 0, 1, or 2 is ours, the variable holds a cookie stream (see [`crate::stdio`]) on it.
+//! 0, 1, or 2 is ours, the variable contains a cookie stream (see [`crate::stdio`]) on it.
 
 use crate::stdio::{self, Mode};
 use crate::table;
@@ -47,7 +47,7 @@ pub fn set_direction(stream: *mut FILE, mode: &Mode) {
 
 /// The cookie streams for the three descriptors, once they were needed.
 static OURS: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
-/// What the variables held before.
+/// What the variables contained before.
 static BEFORE: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
 
 /// The variable of a standard descriptor.
@@ -60,7 +60,7 @@ fn variable(fd: c_int) -> Option<(usize, *mut *mut FILE)> {
     })
 }
 
-/// The stream that the variable of `fd` holds.
+/// The stream that the variable of `fd` contains.
 pub fn current(fd: c_int) -> Option<*mut FILE> {
     // SAFETY: the C library's variables are always there; programs change them without locks, too.
     variable(fd).map(|(_, variable)| unsafe { *variable })

@@ -78,7 +78,7 @@ fn stat_at(
 }
 
 fn stat_fd(fd: c_int, out: Out<libc::stat>, real: impl FnOnce() -> c_int) -> c_int {
-    by_fd(fd, |client, held| answer(client.get_attr(held.capability()?, b"", false), out), real)
+    by_fd(fd, |client, file_ref| answer(client.get_attr(file_ref.capability()?, b"", false), out), real)
 }
 
 fn answer(attr: Result<Attr, Error>, out: Out<libc::stat>) -> Result<c_int, Error> {
@@ -136,8 +136,8 @@ pub fn ftok(path: CPath, project: c_int) -> libc::key_t {
 }
 
 pub fn isfdtype(fd: c_int, kind: c_int) -> c_int {
-    let serve = |client: &Client, held: &FileRef| {
-        let mode = client.get_attr(held.capability()?, b"", false)?.mode;
+    let serve = |client: &Client, file_ref: &FileRef| {
+        let mode = client.get_attr(file_ref.capability()?, b"", false)?.mode;
         Ok(c_int::from(mode & libc::S_IFMT == kind as u32))
     };
     by_fd(fd, serve, || real::isfdtype(fd, kind))

@@ -73,7 +73,7 @@ extern "C" fn cookie_write(this: *mut c_void, data: Data, len: usize) -> ssize_t
 }
 
 extern "C" fn cookie_seek(this: *mut c_void, offset: *mut off64_t, whence: c_int) -> c_int {
-    // SAFETY: the C library passes a place for the offset.
+    // SAFETY: the C library passes memory for the offset.
     let offset = unsafe { &mut *offset };
     match seek::lseek(cookie(this).fd, *offset, whence) {
         -1 => -1,
@@ -94,16 +94,16 @@ extern "C" fn cookie_close(this: *mut c_void) -> c_int {
 
 fn remember(stream: usize, fd: c_int) -> bool {
     let mut streams = STREAMS.lock();
-    let Some(place) = streams.iter_mut().find(|(other, _)| *other == 0) else { return false };
-    *place = (stream, fd);
+    let Some(entry) = streams.iter_mut().find(|(other, _)| *other == 0) else { return false };
+    *entry = (stream, fd);
     COUNT.fetch_add(1, Ordering::Relaxed);
     true
 }
 
 fn forget(stream: usize) {
     let mut streams = STREAMS.lock();
-    if let Some(place) = streams.iter_mut().find(|(other, _)| *other == stream) {
-        *place = (0, -1);
+    if let Some(entry) = streams.iter_mut().find(|(other, _)| *other == stream) {
+        *entry = (0, -1);
         COUNT.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -223,9 +223,9 @@ pub fn setmntent(path: CPath, mode: CPath) -> *mut FILE {
 }
 
 pub fn fdopen(fd: c_int, mode: CPath) -> *mut FILE {
-    let Some(held) = table::find(fd) else { return real::fdopen(fd, mode) };
+    let Some(file_ref) = table::find(fd) else { return real::fdopen(fd, mode) };
     let Ok(mode) = parsed(mode) else { return fail(Errno::INVAL) };
-    let allowed = match held.flags() & libc::O_ACCMODE {
+    let allowed = match file_ref.flags() & libc::O_ACCMODE {
         libc::O_RDONLY => mode.first == b'r' && !mode.plus,
         libc::O_WRONLY => mode.first != b'r' && !mode.plus,
         _ => true,
@@ -234,7 +234,7 @@ pub fn fdopen(fd: c_int, mode: CPath) -> *mut FILE {
         return fail(Errno::INVAL);
     }
     if mode.first == b'a' {
-        fcntl::fcntl(fd, libc::F_SETFL, i64::from(held.flags() | libc::O_APPEND));
+        fcntl::fcntl(fd, libc::F_SETFL, i64::from(file_ref.flags() | libc::O_APPEND));
     }
     stream(fd, &mode)
 }

@@ -15,7 +15,7 @@ fn path(argument: c_long) -> CPath {
     unsafe { std::mem::transmute(argument) }
 }
 
-/// An argument that is a place for a result.
+/// An argument that is memory for a result.
 fn out<T>(argument: c_long) -> Out<T> {
     // SAFETY: as in `path`.
     unsafe { std::mem::transmute(argument) }

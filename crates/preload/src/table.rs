@@ -34,10 +34,10 @@ fn slot(fd: c_int) -> Option<&'static Slot> {
 
 /// The slot of `fd`, made if need be.
 fn slot_or_new(fd: c_int) -> Result<&'static Slot, Errno> {
-    let place = TABLE.get(fd as usize / BLOCK_LEN).ok_or(Errno::MFILE)?;
-    if place.load(Ordering::Acquire).is_null() {
+    let block = TABLE.get(fd as usize / BLOCK_LEN).ok_or(Errno::MFILE)?;
+    if block.load(Ordering::Acquire).is_null() {
         let fresh = Box::into_raw(Box::new([const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCK_LEN]));
-        if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if block.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: nobody else has seen this box.
             drop(unsafe { Box::from_raw(fresh) });
         }
@@ -59,19 +59,19 @@ pub fn find(fd: c_int) -> Option<FileRef> {
         let description = slot.load(Ordering::Acquire);
         // SAFETY: descriptions are never given back to the allocator.
         let description = unsafe { description.as_ref() }?;
-        // A place that is free, or whose slot has changed since, was closed by another thread.
-        if let Some(held) = description.acquire()
+        // An entry that is free, or whose slot has changed since, was closed by another thread.
+        if let Some(file_ref) = description.acquire()
             && std::ptr::eq(slot.load(Ordering::Acquire), description)
         {
-            return Some(held);
+            return Some(file_ref);
         }
     }
 }
 
-/// Enters `fd`, in place of what may have been there.
-pub fn install(fd: c_int, held: FileRef) -> Result<(), Errno> {
+/// Enters `fd`, instead of what may have been there.
+pub fn install(fd: c_int, file_ref: FileRef) -> Result<(), Errno> {
     let slot = slot_or_new(fd)?;
-    let before = slot.swap(held.into_raw(), Ordering::AcqRel);
+    let before = slot.swap(file_ref.into_raw(), Ordering::AcqRel);
     if let Some(before) = reclaim(before) {
         lock::descriptor_closed(&before);
     }
@@ -85,10 +85,10 @@ pub fn remove(fd: c_int) -> Option<FileRef> {
     if slot.load(Ordering::Relaxed).is_null() {
         return None;
     }
-    let held = reclaim(slot.swap(std::ptr::null_mut(), Ordering::AcqRel))?;
+    let file_ref = reclaim(slot.swap(std::ptr::null_mut(), Ordering::AcqRel))?;
     standard::descriptor_changed(fd, false);
-    lock::descriptor_closed(&held);
-    Some(held)
+    lock::descriptor_closed(&file_ref);
+    Some(file_ref)
 }
 
 /// Passes on a descriptor that the kernel has just made for somebody else. If the number was ours, it was closed
@@ -102,7 +102,7 @@ pub fn fresh(fd: c_int) -> c_int {
 }
 
 fn reclaim(description: *mut Description) -> Option<FileRef> {
-    // SAFETY: descriptions are never given back; the pointer carried a hold.
+    // SAFETY: descriptions are never given back; the pointer carried a use.
     unsafe { description.as_ref() }.map(FileRef::from_raw)
 }
 
@@ -120,15 +120,15 @@ pub fn ours_between(first: c_int, last: c_int) -> impl Iterator<Item = c_int> {
 
 /// In the child of a fork: every reference was counted for the parent.
 pub fn forget_references() {
-    ours_between(0, c_int::MAX).filter_map(find).for_each(|held| held.forget_reference());
+    ours_between(0, c_int::MAX).filter_map(find).for_each(|file_ref| file_ref.forget_reference());
 }
 
 /// Before this process becomes user `uid`: has every open file made out to that user, through the client of the present
 /// one. An error if the server does not answer.
 pub fn make_out(client: &Client, uid: u32) -> Result<(), Error> {
-    for held in ours_between(0, c_int::MAX).filter_map(find) {
+    for file_ref in ours_between(0, c_int::MAX).filter_map(find) {
         // If the server refuses one file, the others are made out all the same. Without a server none can be.
-        if let Err(error @ (Error::TimedOut { .. } | Error::Refused { .. })) = held.make_out(client, uid) {
+        if let Err(error @ (Error::TimedOut { .. } | Error::Refused { .. })) = file_ref.make_out(client, uid) {
             return Err(error);
         }
     }
@@ -137,15 +137,15 @@ pub fn make_out(client: &Client, uid: u32) -> Result<(), Error> {
 
 /// This process is user `uid` now.
 pub fn user_changed(uid: u32) {
-    ours_between(0, c_int::MAX).filter_map(find).for_each(|held| held.user_changed(uid));
+    ours_between(0, c_int::MAX).filter_map(find).for_each(|file_ref| file_ref.user_changed(uid));
 }
 
 /// After the user of this process changed: what the client of the one before refers to, the present one refers to as
 /// well, before that client ends.
 pub fn take_references() {
-    for held in ours_between(0, c_int::MAX).filter_map(find) {
+    for file_ref in ours_between(0, c_int::MAX).filter_map(find) {
         // Without a server no other reference can be taken either, so the rest is left out.
-        if let Err(Error::TimedOut { .. } | Error::Refused { .. }) = held.take_along() {
+        if let Err(Error::TimedOut { .. } | Error::Refused { .. }) = file_ref.take_along() {
             return;
         }
     }
@@ -158,9 +158,9 @@ fn locked() -> impl Iterator<Item = FileRef> {
 /// Takes references to inherited files that are locked: the locks end with the last process that has one. An error
 /// shows at the first use.
 pub fn take_locked() {
-    for held in locked() {
+    for file_ref in locked() {
         // As above.
-        if let Err(Error::TimedOut { .. } | Error::Refused { .. }) = held.file() {
+        if let Err(Error::TimedOut { .. } | Error::Refused { .. }) = file_ref.file() {
             return;
         }
     }
@@ -170,8 +170,8 @@ pub fn take_locked() {
 pub fn whole_locks() -> Vec<(Capability, u64, LockKind)> {
     let uid = rustix::process::geteuid().as_raw();
     // Nothing here asks a server: it is one that wants to know this.
-    let lock_of = |held: FileRef| {
-        let mapping = held.mapping().ok()?;
+    let lock_of = |file_ref: FileRef| {
+        let mapping = file_ref.mapping().ok()?;
         Some((mapping.capability_of(uid)?, mapping.number(), mapping.whole_lock()?))
     };
     let mut all: Vec<_> = locked().filter_map(lock_of).collect();
@@ -183,23 +183,27 @@ pub fn whole_locks() -> Vec<(Capability, u64, LockKind)> {
 
 /// Before a fork: a child will call [`inherit_locked`].
 pub fn expect_heir() {
-    each_locked_file_once(|held| drop(held.mapping().map(|mapping| mapping.heirs().fetch_add(1, Ordering::Relaxed))));
+    each_locked_file_once(|file_ref| {
+        drop(file_ref.mapping().map(|mapping| mapping.heirs().fetch_add(1, Ordering::Relaxed)))
+    });
 }
 
 /// In the child of a fork, after [`forget_references`]: as [`take_locked`], and the parent hears of it.
 pub fn inherit_locked() {
     take_locked();
-    each_locked_file_once(|held| drop(held.mapping().map(|mapping| mapping.heirs().fetch_sub(1, Ordering::Release))));
+    each_locked_file_once(|file_ref| {
+        drop(file_ref.mapping().map(|mapping| mapping.heirs().fetch_sub(1, Ordering::Release)))
+    });
 }
 
 /// Several descriptors may stand for one open file.
 fn each_locked_file_once(visit: impl Fn(&FileRef)) {
     let mut seen = Vec::new();
-    for held in locked() {
-        let number = held.mapping().map_or(0, Mapping::number);
+    for file_ref in locked() {
+        let number = file_ref.mapping().map_or(0, Mapping::number);
         if !seen.contains(&number) {
             seen.push(number);
-            visit(&held);
+            visit(&file_ref);
         }
     }
 }
@@ -227,8 +231,8 @@ mod tests {
         Description::publish(file, mapping, None)
     }
 
-    fn number(held: &FileRef) -> u64 {
-        held.mapping().unwrap().number()
+    fn number(file_ref: &FileRef) -> u64 {
+        file_ref.mapping().unwrap().number()
     }
 
     #[test]
@@ -239,23 +243,23 @@ mod tests {
         let (first_number, second_number) = (number(&first), number(&second));
         install(fd, first.clone()).unwrap();
         install(fd + 1, first).unwrap();
-        assert_eq!(find(fd).map(|held| number(&held)), Some(first_number));
+        assert_eq!(find(fd).map(|file_ref| number(&file_ref)), Some(first_number));
         install(fd, second).unwrap();
-        assert_eq!(find(fd).map(|held| number(&held)), Some(second_number));
+        assert_eq!(find(fd).map(|file_ref| number(&file_ref)), Some(second_number));
         assert_eq!(ours_between(fd, fd + 5).collect::<Vec<_>>(), [fd, fd + 1]);
-        assert_eq!(remove(fd + 1).map(|held| number(&held)), Some(first_number));
+        assert_eq!(remove(fd + 1).map(|file_ref| number(&file_ref)), Some(first_number));
         assert!(remove(fd).is_some() && !is_ours(fd));
     }
 
     #[test]
-    fn what_no_table_holds_is_refused() {
+    fn what_no_table_has_is_refused() {
         for fd in [-1, c_int::MIN, (BLOCK_LEN * BLOCKS) as c_int, c_int::MAX] {
             assert!(!is_ours(fd) && find(fd).is_none());
             assert_eq!(install(fd, description(3)), Err(Errno::MFILE));
         }
     }
 
-    /// Places of closed descriptions are used again at once, here always for the other descriptor: a look-up that did
+    /// Entries of closed descriptions are used again at once, here always for the other descriptor: a look-up that did
     /// not look at its slot a second time would find the other's.
     #[test]
     fn look_ups_race_with_closes() {
@@ -275,8 +279,8 @@ mod tests {
                 let done = &done;
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
-                        if let Some(held) = find(fd) {
-                            assert_eq!(held.mapping().unwrap().ino(), inos(fd));
+                        if let Some(file_ref) = find(fd) {
+                            assert_eq!(file_ref.mapping().unwrap().ino(), inos(fd));
                         }
                     }
                 });

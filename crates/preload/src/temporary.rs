@@ -28,14 +28,14 @@ fn ours<'a>(template: *mut c_char) -> Option<&'a mut [u8]> {
 /// Fills in fresh letters until `attempt` gives something other than EEXIST.
 fn with_fresh_name(text: &mut [u8], suffix_len: c_int, mut attempt: impl FnMut() -> c_int) -> c_int {
     let end = usize::try_from(suffix_len).ok().and_then(|len| text.len().checked_sub(len));
-    let place = end.and_then(|end| text.get_mut(end.checked_sub(PLACEHOLDER.len())?..end));
-    let Some(place) = place.filter(|place| *place == PLACEHOLDER) else { return fail(Errno::INVAL) };
+    let letters = end.and_then(|end| text.get_mut(end.checked_sub(PLACEHOLDER.len())?..end));
+    let Some(letters) = letters.filter(|letters| *letters == PLACEHOLDER) else { return fail(Errno::INVAL) };
     for _ in 0..ATTEMPTS_MAX {
         let mut random = [0; PLACEHOLDER.len()];
         if let Err(errno) = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) {
             return fail(errno);
         }
-        for (letter, random) in place.iter_mut().zip(random) {
+        for (letter, random) in letters.iter_mut().zip(random) {
             *letter = LETTERS[usize::from(random) % LETTERS.len()];
         }
         let made = attempt();
@@ -113,18 +113,18 @@ const TEMPNAM_PREFIX_LEN_MAX: usize = 5;
 pub fn tempnam(dir: CPath, prefix: CPath) -> *mut c_char {
     // The first directory that is there is taken: the environment's, the program's.
     let wanted = environment::variable("TMPDIR");
-    let places = wanted.as_ref().map(|dir| dir.as_bytes()).into_iter().chain(dir.bytes());
-    for place in places.filter(|place| !place.is_empty()) {
-        let Ok(name) = CString::new(place) else { continue };
+    let dirs = wanted.as_ref().map(|dir| dir.as_bytes()).into_iter().chain(dir.bytes());
+    for dir in dirs.filter(|dir| !dir.is_empty()) {
+        let Ok(name) = CString::new(dir) else { continue };
         if !stat::is_directory(CPath::new(&name)) {
             continue;
         }
-        if !matches!(route(libc::AT_FDCWD, place), Ok(Routed::Ours { .. })) {
+        if !matches!(route(libc::AT_FDCWD, dir), Ok(Routed::Ours { .. })) {
             break;
         }
         let prefix = prefix.bytes().filter(|prefix| !prefix.is_empty()).unwrap_or(b"file");
         let prefix = &prefix[..prefix.len().min(TEMPNAM_PREFIX_LEN_MAX)];
-        let template = malloc_string(&[place, b"/", prefix, PLACEHOLDER].concat());
+        let template = malloc_string(&[dir, b"/", prefix, PLACEHOLDER].concat());
         if template.is_null() {
             return template;
         }

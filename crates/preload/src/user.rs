@@ -1,6 +1,6 @@
 //! Programs that take another user or other groups: the server is to know them as that ([`crate::connection`]).
 //!
-//! A proof of an open, or of having come to a directory, holds for one user. So whatever is open, and the working directory,
+//! A proof of an open, or of having come to a directory, is valid for one user. So whatever is open, and the working directory,
 //! is made out to the next user *before* the change, as the one who may use it: the program may execute another one right
 //! after it, and nobody could ask any more.
 //!

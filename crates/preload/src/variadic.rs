@@ -25,7 +25,7 @@ impl Arguments {
     pub unsafe fn next_pointer(&mut self) -> *const c_void {
         const SAVED_LEN: u32 = 48;
         if self.general_offset < SAVED_LEN {
-            // SAFETY: below its length, the area of saved registers holds one value in eight bytes.
+            // SAFETY: below its length, the area of saved registers contains one value in eight bytes.
             let argument = unsafe { self.saved.add(self.general_offset as usize).cast::<*const c_void>().read() };
             self.general_offset += 8;
             return argument;
@@ -58,7 +58,7 @@ impl Arguments {
     /// The caller of the variadic function passed one more, and it is a pointer.
     pub unsafe fn next_pointer(&mut self) -> *const c_void {
         if self.general_offset < 0 {
-            // SAFETY: the area of saved registers ends at its top and holds one value in eight bytes.
+            // SAFETY: the area of saved registers ends at its top and contains one value in eight bytes.
             let argument =
                 unsafe { self.general_top.offset(self.general_offset as isize).cast::<*const c_void>().read() };
             self.general_offset += 8;

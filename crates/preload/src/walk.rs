@@ -161,8 +161,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Calls the program's function, with `FTW_CHDIR` in the directory that holds the file.
-    fn report(&self, path: &CStr, found: &libc::stat, kind: c_int, place: &Ftw) -> c_int {
+    /// Calls the program's function, with `FTW_CHDIR` in the directory that contains the file.
+    fn report(&self, path: &CStr, found: &libc::stat, kind: c_int, ftw: &Ftw) -> c_int {
         if self.home.is_some() {
             let reached = self.reached(path);
             let above = || reached.as_bytes().iter().rposition(|b| *b == b'/').map_or(0, |slash| slash.max(1));
@@ -173,7 +173,7 @@ impl Walk<'_> {
                 return -1;
             }
         }
-        (self.visit)(path, found, kind, place)
+        (self.visit)(path, found, kind, ftw)
     }
 
     /// Visits `path` and what is below; the first result other than 0 ends the walk.
@@ -182,18 +182,18 @@ impl Walk<'_> {
             return fail(Errno::LOOP);
         }
         let base = path.to_bytes().iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
-        let place = Ftw { base: base as c_int, level };
+        let ftw = Ftw { base: base as c_int, level };
         // SAFETY: zeros are a value of this structure of numbers.
         let mut found: libc::stat = unsafe { std::mem::zeroed() };
         let physical = self.flags & FTW_PHYS != 0;
         let kind = self.kind(&self.reached(path), &mut found, physical);
         let Some(kind) = kind else { return -1 };
         if kind != FTW_D {
-            return self.report(path, &found, kind, &place);
+            return self.report(path, &found, kind, &ftw);
         }
         let depth_first = self.flags & FTW_DEPTH != 0;
         if !depth_first {
-            let result = self.report(path, &found, FTW_D, &place);
+            let result = self.report(path, &found, FTW_D, &ftw);
             match result {
                 0 => {}
                 FTW_SKIP_SUBTREE if self.flags & FTW_ACTIONRETVAL != 0 => return 0,
@@ -210,7 +210,7 @@ impl Walk<'_> {
             Ok(())
         });
         if listed.is_err() {
-            return if failed_with(Errno::ACCESS) { self.report(path, &found, FTW_DNR, &place) } else { -1 };
+            return if failed_with(Errno::ACCESS) { self.report(path, &found, FTW_DNR, &ftw) } else { -1 };
         }
         for name in names {
             let separator: &[u8] = if path.to_bytes().ends_with(b"/") { b"" } else { b"/" };
@@ -221,7 +221,7 @@ impl Walk<'_> {
                 other => return other,
             }
         }
-        if depth_first { self.report(path, &found, FTW_DP, &place) } else { 0 }
+        if depth_first { self.report(path, &found, FTW_DP, &ftw) } else { 0 }
     }
 
     fn kind(&self, path: &CStr, found: &mut libc::stat, physical: bool) -> Option<c_int> {
@@ -250,7 +250,7 @@ fn walk_simple(path: CPath, visit: Visit) -> c_int {
 }
 
 fn walk_more(path: CPath, visit: VisitMore, flags: c_int) -> c_int {
-    start(path, flags, &|path: &CStr, found: &libc::stat, kind, place: &Ftw| visit(path.as_ptr(), found, kind, place))
+    start(path, flags, &|path: &CStr, found: &libc::stat, kind, ftw: &Ftw| visit(path.as_ptr(), found, kind, ftw))
 }
 
 fn start(path: CPath, flags: c_int, visit: &dyn Fn(&CStr, &libc::stat, c_int, &Ftw) -> c_int) -> c_int {

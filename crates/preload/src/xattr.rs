@@ -66,11 +66,11 @@ macro_rules! by_path_and_by_fd {
         pub fn $fd(fd: c_int, $($arg: $ty),*) -> $ret {
             by_fd(
                 fd,
-                |client, held| {
-                    if held.flags() & libc::O_PATH != 0 {
+                |client, file_ref| {
+                    if file_ref.flags() & libc::O_PATH != 0 {
                         return Err(refusal(Errno::BADF));
                     }
-                    $serve(client, (held.capability()?, b"", false), $($arg),*)
+                    $serve(client, (file_ref.capability()?, b"", false), $($arg),*)
                 },
                 || real::$fd(fd, $($arg),*),
             )

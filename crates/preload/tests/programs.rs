@@ -205,7 +205,7 @@ fn a_c_program() {
     compare("program.sh", &["cc"]);
 }
 
-/// Allocators call the hooks with their locks held, and before anything of the client has started.
+/// Allocators call the hooks with their locks taken, and before anything of the client has started.
 #[test]
 fn allocators_of_programs_own() {
     compare("allocators.sh", &["cc"]);
@@ -251,7 +251,7 @@ fn fio_verifies_what_it_wrote() {
     }
 }
 
-/// A call that passes through is what the comparisons above must not hold; the detector sees it.
+/// A call that passes through is what the comparisons above must not contain; the detector sees it.
 #[test]
 fn the_detector_sees_what_passes_through() {
     let server = TestServer::start();

@@ -194,12 +194,12 @@ pub struct MemberList {
     /// Name of the root server.
     pub root: String,
     /// By number.
-    pub servers: Vec<MemberPlace>,
+    pub servers: Vec<ListedServer>,
 }
 
 /// A server of a cluster, and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemberPlace {
+pub struct ListedServer {
     /// Its name.
     pub name: String,
     /// Its number.
@@ -212,14 +212,14 @@ pub struct MemberPlace {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeList {
     /// By name.
-    pub volumes: Vec<VolumePlace>,
+    pub volumes: Vec<VolumeEntry>,
     /// By number.
     pub servers: Vec<ServerName>,
 }
 
 /// A volume, and the server that has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct VolumePlace {
+pub struct VolumeEntry {
     /// Its name in the root directory, in which bytes that are no UTF-8 are replaced.
     pub name: String,
     /// Its number.

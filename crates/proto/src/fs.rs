@@ -111,12 +111,12 @@ pub struct Spot {
 /// What a rename does when the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameHow {
-    /// What is renamed takes its place, atomically, as in `rename(2)`.
+    /// What is renamed replaces it, atomically, as in `rename(2)`.
     #[default]
     Replace,
     /// It fails.
     NoReplace,
-    /// It must exist; both change places, atomically.
+    /// It must exist; both are exchanged, atomically.
     Exchange,
 }
 
@@ -124,7 +124,7 @@ pub enum RenameHow {
 /// inode other than the root. So servers keep no table of open files, and a descriptor survives `fork`, `exec`, and a
 /// restart of the server.
 ///
-/// `mac` is keyed with a secret of the server over the other fields. It holds for one user: another one's session may not
+/// `mac` is keyed with a secret of the server over the other fields. It is valid for one user: another one's session may not
 /// use it, unless it is trusted ([`crate::request::Op::Delegate`] makes it out to another user). It has no end, so it
 /// proves what its holder was allowed once, like a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -237,7 +237,7 @@ pub struct FsStat {
     pub inodes_free: u64,
 }
 
-/// A variable-length part that does not hold what its header says.
+/// A variable-length part that does not contain what its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {0}")]
 pub struct Malformed(pub &'static str);

@@ -7,7 +7,7 @@
 //! * [`object`]: objects of files whose bytes several servers have.
 //! * [`striping`]: how new files are striped, as text.
 //! * [`space`]: changes of the space below files, and what is sought there.
-//! * [`setup`]: the few frames that open a session: challenge, hello, welcome.
+//! * [`setup`]: the few frames that open a connection: challenge, hello, welcome.
 //! * [`control`]: what operators ask and set, as JSON.
 //!
 //! Everything that arrives from a peer is decoded here and nowhere else; decoding is total (an error or a

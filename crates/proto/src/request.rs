@@ -67,7 +67,7 @@ ops! {
     SetAttr = 2,
     /// Opens or creates the path: `len` is the access asked for, `mode`, `flags` [`flag::CREATE`] and others, perhaps with
     /// an [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`], the
-    /// [`FileObjects`](crate::object::FileObjects) of a spread file with their codes, and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
+    /// [`FileObjects`](crate::object::FileObjects) of a spread file with their codes, and the layout. The session has one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
     /// Gives back one reference of this session to `ino` as the open file `owner`. With
     /// [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end of a spread file is cut off soon; `len` as in [`Op::TellSize`].
@@ -139,7 +139,7 @@ ops! {
     /// Removes the extended attribute path2 of the path.
     RemoveXattr = 27,
     /// Gives back one reference of this session, as the open file 0, to each of the inodes whose numbers (8 bytes each)
-    /// stand in place of the path. It is charged as so many operations.
+    /// stand instead of the path. It is charged as so many operations.
     ReleaseMany = 28,
     /// Takes the writable shared mapping of the inode of a capability to write: at most one session has it. `value` is 1
     /// if this one has it now; else it is 0, and the session is next after those who asked before it. Reply: a
@@ -150,7 +150,7 @@ ops! {
     GiveMapping = 30,
     /// Answered when the mappings of this session are no longer as they were at version `offset`: one that it waited for
     /// has become its own, or another session waits for one of its own; and after `ino2` nanoseconds at the latest.
-    /// Reply: a [`LeaseEvents`](crate::mapping::LeaseEvents). A second one of a session takes the place of the first, which gets EAGAIN.
+    /// Reply: a [`LeaseEvents`](crate::mapping::LeaseEvents). A second one of a session replaces the first, which gets EAGAIN.
     AwaitMappings = 31,
     /// Changes the space below `ino2` bytes from `offset` on, of the inode of a capability to write: `valid` is a mode of
     /// `fallocate(2)` ([`SpaceChange`](crate::space::SpaceChange)). EOPNOTSUPP if the target's file system cannot.
@@ -257,7 +257,7 @@ pub mod reading {
 pub mod lock {
     /// A shared lock.
     pub const SHARED: u32 = 1;
-    /// An exclusive lock. With neither, what the owner holds is given up.
+    /// An exclusive lock. With neither, what the owner has is given up.
     pub const EXCLUSIVE: u32 = 2;
     /// The file as a whole, as of `flock(2)`: such locks and locks of bytes do not see each other.
     pub const WHOLE: u32 = 4;
@@ -433,7 +433,7 @@ impl RequestHeader {
         }
     }
 
-    /// The same request, whose path of this place (0: the first) is `len` bytes from the root.
+    /// The same request, whose path of this index (0: the first) is `len` bytes from the root.
     pub fn from_root(self, path_at: usize, len: u16) -> Self {
         let (path_len, path2_len) = if path_at == 0 { (len, self.path2_len) } else { (self.path_len, len) };
         Self { ino: Ino::ROOT.0, mac: 0, access: 0, generation: 0, holder: 0, path_len, path2_len, ..self }

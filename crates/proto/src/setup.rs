@@ -1,4 +1,4 @@
-//! The frames that open a session.
+//! The frames that open a connection.
 //!
 //! On a Unix socket the kernel vouches for the peer: the client says [`Hello`], and the server gives its [`Answer`], with the
 //! shared memory's descriptor attached to a welcome.
@@ -51,7 +51,7 @@ pub struct Claims {
     /// What the scheduler's environment says of the job's name and nodes.
     pub scheduler: Option<SchedulerJob>,
     /// The user that the client asks for, if it is not its own: a mount asks for all that use it. A server takes
-    /// this from root and from its own user only, and refuses the session to others.
+    /// this from root and from its own user only, and refuses the connection to others.
     pub on_behalf_of: Option<Principal>,
     /// What its user calls the job, from an option or from the scheduler's environment.
     pub title: Option<String>,
@@ -199,7 +199,7 @@ pub struct Opening {
     pub message: Vec<u8>,
 }
 
-/// What a munge credential is about, besides the user and group that munge puts there: this one attempt to open a session
+/// What a munge credential is about, besides the user and group that munge puts there: this one attempt to open a connection
 /// with this one server. Only the server's user can have it from munge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
@@ -290,7 +290,7 @@ pub struct Welcome {
     /// What becomes of frames after this one: the greater of what the client and the server want.
     pub integrity: Integrity,
     /// The number of the session that the connection is one of, not 0; 0 for an operator's. Where a client's connections have
-    /// another number than before, the server has nothing any more of what the client held.
+    /// another number than before, the server has nothing any more of what the client had.
     pub session: u64,
     /// The server's *verifier*, 1 to [`VERIFIER_MAX`], as in NFS: another one than before if what it acknowledged, and had not yet
     /// put on stable storage, may have been lost since.

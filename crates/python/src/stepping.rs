@@ -45,7 +45,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// The place of the request that goes next.
+    /// The index of the request that goes next.
     fn choose(&self, now: Nanos) -> usize {
         let name = |job: &JobId| self.jobs.get(job).map_or_else(String::new, |info| info.name.to_string());
         let waiting = |request: &Request| (request.id.0, name(&request.job), request.cost.0, request.bytes.0);

@@ -24,7 +24,7 @@ pub enum Scale {
     Log2,
     /// By their logarithm, with a mark at each power of ten.
     Log10,
-    /// The same, but evenly from -1 to 1, so that zero and losses have a place.
+    /// The same, but evenly from -1 to 1, so that zero and losses can be shown.
     Symlog,
 }
 

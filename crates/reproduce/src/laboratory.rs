@@ -431,7 +431,7 @@ mod tests {
         for (discipline, [fluid, requests]) in means[0].iter().enumerate() {
             let expected = QUEUES[0].expected(discipline).unwrap();
             assert!((fluid[0] - expected).abs() < 1e-6, "{fluid:?}, not {expected}");
-            // The first of two that take turns ends a request before the other; with fair finish the floor is one of them.
+            // The first of two that alternate ends a request before the other; with fair finish the floor is one of them.
             assert!((requests[0] - expected).abs() <= 1.5 / REQUESTS_MEAN, "{requests:?}, not {expected}");
         }
     }

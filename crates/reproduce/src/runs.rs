@@ -17,11 +17,11 @@ const UNFINISHED: &str = "unfinished";
 pub(crate) struct Runs {
     known: Mutex<BTreeMap<String, Arc<Outcome>>>,
     /// Where those of the study at work are kept, if they are, and how much processor time was not needed because of that.
-    place: Mutex<(Option<Place>, f64)>,
+    directory: Mutex<(Option<Directory>, f64)>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct Directory {
     dir: PathBuf,
     program: String,
 }
@@ -52,37 +52,37 @@ impl Runs {
         key: &str,
         run: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let place = known(&self.place).0.clone();
-        if let Some((outcome, processor_s)) = place.as_ref().and_then(|place| place.read(key)) {
-            known(&self.place).1 += processor_s;
+        let directory = known(&self.directory).0.clone();
+        if let Some((outcome, processor_s)) = directory.as_ref().and_then(|directory| directory.read(key)) {
+            known(&self.directory).1 += processor_s;
             return Ok(outcome);
         }
         let begin_s = thread_s();
         let outcome = run()?;
-        if let Some(place) = place {
-            place.write(key, thread_s() - begin_s, &outcome);
+        if let Some(directory) = directory {
+            directory.write(key, thread_s() - begin_s, &outcome);
         }
         Ok(outcome)
     }
 
     /// A study begins: what `program`, a fingerprint, runs is kept beside the items in `dir`.
     pub(crate) fn keep(&self, dir: &Path, program: &str) {
-        let place = Place { dir: dir.join(UNFINISHED), program: program.to_owned() };
-        *known(&self.place) = (Some(place), 0.0);
+        let directory = Directory { dir: dir.join(UNFINISHED), program: program.to_owned() };
+        *known(&self.directory) = (Some(directory), 0.0);
     }
 
     /// The study is finished and its runs need no longer be kept. Gives the processor time of those that had been kept.
     pub(crate) fn finish(&self) -> f64 {
-        let (place, spared_s) = std::mem::take(&mut *known(&self.place));
-        if let Some(place) = place {
+        let (directory, spared_s) = std::mem::take(&mut *known(&self.directory));
+        if let Some(directory) = directory {
             // What stays costs space only.
-            let _ = std::fs::remove_dir_all(place.dir);
+            let _ = std::fs::remove_dir_all(directory.dir);
         }
         spared_s
     }
 }
 
-impl Place {
+impl Directory {
     fn path(&self, key: &str) -> PathBuf {
         self.dir.join(format!("{}.run", fingerprint(&self.program, None, &[(key.to_owned(), String::new())])))
     }
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(second.once("e", || Ok::<_, ()>(1)), Ok(1), "what was broken off is not kept");
         assert!(runs_anew(&begun("two"), "a"), "another program");
         // Of a file that was being written when the machine went down nothing is read.
-        let half = Place { dir: dir.path().join(UNFINISHED), program: "one".to_owned() }.path("b");
+        let half = Directory { dir: dir.path().join(UNFINISHED), program: "one".to_owned() }.path("b");
         std::fs::write(&half, "\u{3}one").unwrap();
         assert!(runs_anew(&begun("one"), "b"));
         assert!(second.finish() >= 0.0);

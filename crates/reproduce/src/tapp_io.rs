@@ -17,14 +17,14 @@
 //! * *Routers.* 432, twelve at each of 36 leaf switches of four servers, in twelve sections of the machine; a node uses
 //!   the closest of a leaf's routers (its reference 10, Ezell et al., CUG 2014, as far as we know it). Together they
 //!   carry 1 TB/s.
-//! * *The default placement*: targets in turn, with as many turns taken by files of other jobs in between, in random order
-//!   (`shared turns`). It is what claims are judged over. The two ends of what Lustre does, uniformly random and in
-//!   turn without interruption, stand beside it.
+//! * *The default placement*: targets round-robin, of which files of other jobs take as many in between, in random order
+//!   (`shared turns`). It is what claims are judged over. The two ends of what Lustre does, uniformly random and
+//!   round-robin without interruption, stand beside it.
 //! * *Nodes*: the scheduler tends to give nodes that lie together (§IV.A.4), on a torus that others use too: fragments of
 //!   1 to 512 nodes, log-uniform, each anywhere.
 //! * *Other jobs*: bursts, because what petascale file systems see is bursts (Kim et al., PDSW 2010, find both the bandwidth used and
 //!   the time between requests Pareto distributed on Spider), of 1 to 1024 writers, log-uniform, onto targets
-//!   in turn, each writer with a Pareto distributed volume (shape 1.5, 2 s of a target on average), at any time.
+//!   alternately, each writer with a Pareto distributed volume (shape 1.5, 2 s of a target on average), at any time.
 //!   They use a tenth of the bandwidth on average: the paper says that at large scale contention is mostly
 //!   the job's own (§I). No placement knows of them.
 //! * *Many writers*: a target of disks loses throughput by streams that interleave. It has 1/(1 + 0.05 (n - 1)) of it with n

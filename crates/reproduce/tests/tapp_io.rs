@@ -45,7 +45,7 @@ fn a_file_per_process_gains_the_more_the_less_even_the_default_is() {
     let findings = findings("file-per-process");
     let gain = |default: &str| mean(&findings, "fig6", &[("nodes", 4_096.into()), ("default", default.into())]);
     assert!(gain("random") > gain("shared turns") && gain("shared turns") > gain("in turn"));
-    // In turn, the files of one job are already even.
+    // Round-robin, the files of one job are already even.
     assert!(gain("in turn") < 15.0 && gain("shared turns") > 30.0);
     // What is less in time is what is more in bandwidth, of the whole run.
     let time = |placement: &str| mean(&findings, "fig7", &[("nodes", 4_096.into()), ("placement", placement.into())]);
@@ -53,7 +53,7 @@ fn a_file_per_process_gains_the_more_the_less_even_the_default_is() {
 }
 
 #[test]
-fn a_shared_file_gains_by_its_stripes_and_not_by_their_places() {
+fn a_shared_file_gains_by_its_stripes_and_not_by_their_targets() {
     let findings = findings("shared-file");
     assert_eq!(claim(&findings, "fig8", "over four stripes").verdict, Verdict::Reproduces);
     assert_eq!(claim(&findings, "fig8", "on 256 nodes").verdict, Verdict::DoesNot);

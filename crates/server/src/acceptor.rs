@@ -2,8 +2,8 @@
 //! operators', to [`crate::control`].
 //!
 //! It waits for nobody: what a pending connection has said so far is all that is kept of it, and names are looked up and
-//! credentials decoded on other threads ([`crate::names`], [`crate::munge`]). It is fair: each origin has a bounded share of the places for pending connections
-//! ([`crate::pools`]), and of those that have said hello one of each origin is admitted in turn, since that is where the
+//! credentials decoded on other threads ([`crate::names`], [`crate::munge`]). It is fair: each origin has a bounded share of the slots for pending connections
+//! ([`crate::pools`]), and of those that have said hello one is admitted after the other, round-robin over origins, since that is where the
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
 use crate::clock;
@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex};
 
 /// A connection that has not said hello for this long is closed.
 const HELLO_WITHIN: Nanos = Nanos::from_secs(10);
-/// Kernel memory for what a stream sends ahead of its turn; the kernel takes twice as much with its own account of it.
+/// Kernel memory for what a stream sends before it is served; the kernel takes twice as much with its own account of it.
 const STREAM_BUFFER_LEN: usize = 256 << 10;
 /// What a stream is charged: that, and a short payload or reply whose client stalls.
 const STREAM_MEMORY_LEN: usize = 2 * STREAM_BUFFER_LEN + SMALL_LEN;
@@ -267,7 +267,7 @@ impl Acceptor {
         uid == 0 || uid == self.owner.uid
     }
 
-    /// Gives a connection a permit, and closes the one whose place that was.
+    /// Gives a connection a permit, and closes the one whose slot that was.
     fn enter(&mut self, pending: Pending) {
         self.next_id += 1;
         let id = self.next_id;
@@ -301,7 +301,7 @@ impl Acceptor {
         if let Err(reason) = outcome {
             return self.refuse(id, &reason);
         }
-        // What the client sends from now on is read by the workers, or by the thread of the sessions of control.
+        // What the client sends from now on is read by the workers, or by the thread of the control connections.
         let _ = epoll::delete(&self.epoll, &pending.socket);
         self.has_spoken(id);
     }
@@ -426,7 +426,7 @@ impl Acceptor {
 }
 
 impl Acceptor {
-    /// Welcomes a connection, and hands it to the workers or to the thread of the sessions of control.
+    /// Welcomes a connection, and hands it to the workers or to the thread of the control connections.
     fn welcome(&mut self, mut pending: Pending, admission: Admission) {
         let (Some((hello, responder)), Some(peer)) = (pending.hello.take(), pending.peer.take()) else { return };
         let payload_len_max = if hello.role == Role::SharedMemory { SLOT_LEN } else { PAYLOAD_LEN_MAX };

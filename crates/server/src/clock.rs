@@ -1,4 +1,4 @@
-//! The server's clocks: the one place where time is read.
+//! The server's clocks: the one module where time is read.
 
 use isonomia_proto::fs::Timestamp;
 use isonomia_units::Nanos;

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::config::{Config, ConfigError, TargetConfig};
 use isonomia_cluster::Map;
 use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Server, Severity, Target};
-use isonomia_proto::control::{ClusterStatus, ControllerStatus, MemberList, MemberPlace};
+use isonomia_proto::control::{ClusterStatus, ControllerStatus, ListedServer, MemberList};
 use isonomia_store::Ownership;
 use isonomia_units::ServerId;
 use std::io::Read;
@@ -73,7 +73,7 @@ impl ClusterConfig {
     /// All servers, and where they listen.
     pub(crate) fn members(&self) -> MemberList {
         let map = self.map();
-        let place = |server: &Server| MemberPlace {
+        let member = |server: &Server| ListedServer {
             name: server.name.to_string(),
             number: server.number.0,
             listen: server.listen.iter().map(ToString::to_string).collect(),
@@ -82,7 +82,7 @@ impl ClusterConfig {
             name: map.name().to_owned(),
             epoch: map.epoch().0,
             root: map.root().name.to_string(),
-            servers: map.servers().iter().map(place).collect(),
+            servers: map.servers().iter().map(member).collect(),
         }
     }
 

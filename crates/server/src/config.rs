@@ -97,7 +97,7 @@ pub struct TargetConfig {
     pub cache: PageCache,
 }
 
-/// What the control groups of jobs are limited by while the controller's allocation holds.
+/// What the control groups of jobs are limited by while the controller's allocation applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CgroupConfig {
@@ -150,7 +150,7 @@ pub enum ConfigError {
         /// Some that it has.
         known: String,
     },
-    /// Two places say the same thing.
+    /// Two settings say the same thing.
     #[error("{path} says what {name} is, and the configuration has {what} as well (allowed: one of them)")]
     Contradiction {
         /// The cluster file.

@@ -64,7 +64,7 @@ pub struct Connection {
     pub session_key: SessionKey,
     /// How requests travel.
     pub way: Way,
-    /// Of a stream whose frames have tags: what they are made and checked with, by whoever has the stream's turn.
+    /// Of a stream whose frames have tags: what they are made and checked with, by whoever receives or sends on the stream.
     pub seals: Option<Mutex<Seals>>,
     /// Tells sequential requests from others.
     pub cursors: Cursors,
@@ -174,7 +174,7 @@ impl StreamState {
 pub struct Arrival {
     /// Bytes that are there and have been checked.
     opened: usize,
-    /// With those of the part that is on its way, and of its tag. The next part takes the tag's place.
+    /// With those of the part that is on its way, and of its tag. The next part replaces the tag.
     filled: usize,
 }
 
@@ -332,36 +332,36 @@ mod tests {
 
     #[test]
     fn only_adjacent_parts_of_one_mebibyte_are_charged_once() {
-        let mut turn = Progress::default();
+        let mut progress = Progress::default();
         let part = |offset: u64, flags| RequestHeader {
             offset,
             flags,
             len: 512 << 10,
             ..RequestHeader::new(Op::Write, Ino(9))
         };
-        assert!(!turn.is_continued(Op::Write, &part(0, 0)));
-        assert!(turn.is_continued(Op::Write, &part(512 << 10, flag::CONTINUED)));
-        assert!(!turn.is_continued(Op::Write, &part(1024 << 10, flag::CONTINUED)), "a second mebibyte");
-        assert!(!turn.is_continued(Op::Write, &part(0, flag::CONTINUED)), "not adjacent");
-        assert!(!turn.is_continued(Op::Read, &part(512 << 10, flag::CONTINUED)), "another operation");
+        assert!(!progress.is_continued(Op::Write, &part(0, 0)));
+        assert!(progress.is_continued(Op::Write, &part(512 << 10, flag::CONTINUED)));
+        assert!(!progress.is_continued(Op::Write, &part(1024 << 10, flag::CONTINUED)), "a second mebibyte");
+        assert!(!progress.is_continued(Op::Write, &part(0, flag::CONTINUED)), "not adjacent");
+        assert!(!progress.is_continued(Op::Read, &part(512 << 10, flag::CONTINUED)), "another operation");
     }
 
     #[test]
     fn crumbs_are_no_parts() {
-        let mut turn = Progress::default();
+        let mut progress = Progress::default();
         let part = |offset: u64, len| RequestHeader {
             offset,
             len,
             flags: flag::CONTINUED,
             ..RequestHeader::new(Op::Write, Ino(9))
         };
-        let is_continued: Vec<bool> = (0..4).map(|at| turn.is_continued(Op::Write, &part(at, 1))).collect();
+        let is_continued: Vec<bool> = (0..4).map(|at| progress.is_continued(Op::Write, &part(at, 1))).collect();
         assert_eq!(is_continued, [false; 4]);
         // From the middle to where the next stripe begins, and on.
-        assert!(!turn.is_continued(Op::Write, &part((1 << 20) - 5, 5)));
-        assert!(turn.is_continued(Op::Write, &part(1 << 20, 256 << 10)));
-        assert!(turn.is_continued(Op::Write, &part((1 << 20) + (256 << 10), 3)), "the last may be short");
-        assert!(!turn.is_continued(Op::Write, &part((1 << 20) + (256 << 10) + 3, 3)), "and is the last");
+        assert!(!progress.is_continued(Op::Write, &part((1 << 20) - 5, 5)));
+        assert!(progress.is_continued(Op::Write, &part(1 << 20, 256 << 10)));
+        assert!(progress.is_continued(Op::Write, &part((1 << 20) + (256 << 10), 3)), "the last may be short");
+        assert!(!progress.is_continued(Op::Write, &part((1 << 20) + (256 << 10) + 3, 3)), "and is the last");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Sessions of control: a thread of its own answers their questions, one of each session in turn.
+//! Control connections, which operators ask by: a thread of its own answers their questions, round-robin over connections.
 //!
 //! It waits for nobody: an answer that is not taken waits in memory, which is bounded, and the acceptor goes on
-//! meanwhile. Each origin has a bounded share of the places ([`crate::pools`]); beyond it the session goes that has asked
+//! meanwhile. Each origin has a bounded share of the slots ([`crate::pools`]); beyond it the connection goes that has asked
 //! nothing for the longest time.
 
 use crate::clock;
 use crate::core::Core;
 use crate::identity::Peer;
 use crate::operator;
-use crate::pools::{Origin, Places, Pools};
+use crate::pools::{Origin, Pools, Slots};
 use crate::rejections::Rejection;
 use crate::status::About;
 use crate::stream::{self, Frame};
@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A session that asks nothing for this long ends.
+/// A connection that asks nothing for this long ends.
 const IDLE_MAX: Nanos = Nanos::from_secs(600);
 /// An answer must be taken within this time.
 const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
@@ -41,17 +41,17 @@ pub struct Control {
     core: Arc<Core>,
     about: Arc<About>,
     epoll: OwnedFd,
-    sessions: Mutex<Sessions>,
+    connections: Mutex<Connections>,
 }
 
-struct Sessions {
+struct Connections {
     pools: Pools,
     /// All but the one that is being answered.
-    open: HashMap<u64, Session>,
+    open: HashMap<u64, ControlConnection>,
     next_id: u64,
 }
 
-struct Session {
+struct ControlConnection {
     socket: OwnedFd,
     peer: Peer,
     /// Its frames have tags.
@@ -85,31 +85,33 @@ fn seal_frames(seals: &mut Seals, frames: &[u8]) -> Vec<u8> {
 }
 
 impl Control {
-    /// No session is open.
-    pub fn new(core: Arc<Core>, about: Arc<About>, places: Places) -> Result<Self, Errno> {
-        let sessions = Sessions { pools: Pools::new(places), open: HashMap::new(), next_id: 0 };
+    /// No connection is open.
+    pub fn new(core: Arc<Core>, about: Arc<About>, slots: Slots) -> Result<Self, Errno> {
+        let connections = Connections { pools: Pools::new(slots), open: HashMap::new(), next_id: 0 };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { core, about, epoll, sessions: Mutex::new(sessions) })
+        Ok(Self { core, about, epoll, connections: Mutex::new(connections) })
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes over a connection that was welcomed, whose frames have tags if there are `seals`.
     pub fn enter(&self, socket: OwnedFd, peer: Peer, origin: Origin, seals: Option<Seals>) {
-        let mut sessions = self.sessions();
-        sessions.next_id += 1;
-        let id = sessions.next_id;
+        let mut connections = self.connections();
+        connections.next_id += 1;
+        let id = connections.next_id;
         if epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(id), epoll::EventFlags::IN).is_err() {
             return self.core.rejections.count(Rejection::System);
         }
-        if let Some(gone) = sessions.pools.enter(id, origin) {
+        if let Some(gone) = connections.pools.enter(id, origin) {
             self.core.rejections.count(Rejection::Displaced);
-            sessions.open.remove(&gone);
+            connections.open.remove(&gone);
         }
         let deadline = clock::now() + IDLE_MAX;
-        sessions.open.insert(id, Session { socket, peer, seals, heard: Vec::new(), answer: None, deadline });
+        connections
+            .open
+            .insert(id, ControlConnection { socket, peer, seals, heard: Vec::new(), answer: None, deadline });
     }
 
     /// Answers until the server stops.
@@ -122,13 +124,13 @@ impl Control {
             let count = epoll::wait(&self.epoll, &mut events[..], Some(&WAIT)).unwrap_or(0);
             for event in &events[..count] {
                 let id = event.data.u64();
-                let Some(mut session) = self.sessions().open.remove(&id) else { continue };
-                let goes_on = self.advance(id, &mut session, &mut answers);
-                let mut sessions = self.sessions();
-                if goes_on && sessions.pools.has(id) {
-                    sessions.open.insert(id, session);
+                let Some(mut connection) = self.connections().open.remove(&id) else { continue };
+                let goes_on = self.advance(id, &mut connection, &mut answers);
+                let mut connections = self.connections();
+                if goes_on && connections.pools.has(id) {
+                    connections.open.insert(id, connection);
                 } else {
-                    sessions.pools.leave(id);
+                    connections.pools.leave(id);
                 }
             }
             let now = clock::now();
@@ -140,10 +142,10 @@ impl Control {
     }
 
     fn end_idle(&self, now: Nanos) {
-        let mut sessions = self.sessions();
-        let Sessions { pools, open, .. } = &mut *sessions;
-        open.retain(|id, session| {
-            let stays = session.deadline > now;
+        let mut connections = self.connections();
+        let Connections { pools, open, .. } = &mut *connections;
+        open.retain(|id, connection| {
+            let stays = connection.deadline > now;
             if !stays {
                 self.core.rejections.count(Rejection::Silence);
                 pools.leave(*id);
@@ -152,51 +154,51 @@ impl Control {
         });
     }
 
-    /// Goes on with one session; false at its end.
-    fn advance(&self, id: u64, session: &mut Session, answers: &mut Answers) -> bool {
-        if session.answer.is_none() {
-            let mut question = match stream::receive_frame(&session.socket, &mut session.heard) {
+    /// Goes on with one connection; false at its end.
+    fn advance(&self, id: u64, connection: &mut ControlConnection, answers: &mut Answers) -> bool {
+        if connection.answer.is_none() {
+            let mut question = match stream::receive_frame(&connection.socket, &mut connection.heard) {
                 Ok(Frame::Part) => return true,
                 Ok(Frame::Whole(question)) => question,
                 Ok(Frame::End) => return false,
                 Err(error) => {
                     self.core.refused_total.fetch_add(1, Ordering::Relaxed);
                     self.core.rejections.count(Rejection::Protocol);
-                    tracing::warn!(%error, "session of control closed");
+                    tracing::warn!(%error, "control connection closed");
                     return false;
                 }
             };
-            self.sessions().pools.touch(id);
-            let question = match session.seals.as_mut().map(|seals| seals.opener.open_whole(&mut question)) {
+            self.connections().pools.touch(id);
+            let question = match connection.seals.as_mut().map(|seals| seals.opener.open_whole(&mut question)) {
                 None => &question,
                 Some(Ok(question)) => &*question,
                 Some(Err(error)) => {
                     self.core.refused_total.fetch_add(1, Ordering::Relaxed);
                     self.core.rejections.count(Rejection::Protocol);
-                    tracing::warn!(%error, "session of control closed");
+                    tracing::warn!(%error, "control connection closed");
                     return false;
                 }
             };
-            let mut answer = self.answer(&session.peer, question, answers);
-            if let Some(seals) = &mut session.seals {
+            let mut answer = self.answer(&connection.peer, question, answers);
+            if let Some(seals) = &mut connection.seals {
                 answer = Arc::new(seal_frames(seals, &answer));
             }
-            session.answer = Some((answer, 0));
-            session.deadline = clock::now() + ANSWER_WITHIN;
+            connection.answer = Some((answer, 0));
+            connection.deadline = clock::now() + ANSWER_WITHIN;
         }
-        let Some((bytes, sent)) = &mut session.answer else { return true };
-        match stream::send(&session.socket, &bytes[*sent..]) {
+        let Some((bytes, sent)) = &mut connection.answer else { return true };
+        match stream::send(&connection.socket, &bytes[*sent..]) {
             Ok(count) => *sent += count,
             Err(_) => return false,
         }
         let flags = if *sent < bytes.len() {
             epoll::EventFlags::OUT
         } else {
-            session.answer = None;
-            session.deadline = clock::now() + IDLE_MAX;
+            connection.answer = None;
+            connection.deadline = clock::now() + IDLE_MAX;
             epoll::EventFlags::IN
         };
-        epoll::modify(&self.epoll, &session.socket, epoll::EventData::new_u64(id), flags).is_ok()
+        epoll::modify(&self.epoll, &connection.socket, epoll::EventData::new_u64(id), flags).is_ok()
     }
 
     fn answer(&self, peer: &Peer, question: &[u8], answers: &mut Answers) -> Arc<Vec<u8>> {

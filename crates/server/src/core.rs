@@ -67,7 +67,7 @@ pub struct Core {
     /// Wakes a worker.
     pub bell: Bell,
     connections: RwLock<HashMap<u64, Arc<Connection>>>,
-    /// Client processes, and what they hold.
+    /// Client processes, and what they have.
     pub sessions: Sessions,
     /// What executing processes left to their next programs.
     pub release_queue: ReleaseQueue,
@@ -266,7 +266,7 @@ impl Core {
         if !self.serving.count_out(number) {
             return work();
         }
-        self.turn_away();
+        self.look_away();
         work();
         self.worker_has_served(number);
         // A worker that is never short of work keeps its core for milliseconds, and a client whose turn it is
@@ -287,7 +287,7 @@ impl Core {
     pub fn count_out_who_waits(&self, now: Nanos) {
         for number in self.serving.who_waits(now) {
             if self.serving.count_out_since(number, now) {
-                self.turn_away();
+                self.look_away();
             }
         }
     }
@@ -300,7 +300,7 @@ impl Core {
     }
 
     /// A worker looks at no connection for a while; if it was the only one, another is woken to do so.
-    fn turn_away(&self) {
+    fn look_away(&self) {
         if self.awake.fetch_sub(1, Ordering::AcqRel) == 1 && self.asleep.load(Ordering::Acquire) > 0 {
             self.ring();
         }

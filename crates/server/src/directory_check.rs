@@ -23,7 +23,7 @@ const KERNELS_OWN: [(u64, &str); 12] = [
 /// tmpfs and ramfs, by the same numbers.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// A place that cannot keep files.
+/// A directory that cannot keep files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadDirectory {

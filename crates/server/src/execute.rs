@@ -148,7 +148,7 @@ pub fn host_pages(core: &Core, connection: &Connection, header: &RequestHeader) 
     let _passage = core.store.namespace().passage();
     core.store.namespace().check_is_here(ino).ok()?;
     proof::check_access(core, connection, header, access::READ).ok()?;
-    check_place(core, header).ok()?;
+    check_target(core, header).ok()?;
     let is_mapped = core.segments.has(ino);
     if is_mapped { None } else { core.store.host_pages(ino, header.offset, u64::from(header.len)) }
 }
@@ -156,7 +156,7 @@ pub fn host_pages(core: &Core, connection: &Connection, header: &RequestHeader) 
 fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: &Sink<'_>) -> Result<(), Refusal> {
     core.store.namespace().check_is_here(Ino(header.ino))?;
     proof::check_access(core, connection, header, access::READ)?;
-    check_place(core, header)?;
+    check_target(core, header)?;
     if header.len as usize > sink.len() {
         return Err(StoreError::Invalid.into());
     }
@@ -199,9 +199,9 @@ pub fn write(
     if let Err(elsewhere) = store.namespace().check_is_here(Ino(header.ino)) {
         return finish(header, Op::Write, Err(elsewhere.into()), reply);
     }
-    // Held to the end of the write: until then nobody else gets the mapping.
-    let _held = match mapping::hold_to_write_back(core, header) {
-        Ok(held) => held,
+    // Kept to the end of the write: until then nobody else gets the mapping.
+    let _pinned = match mapping::pin_to_write_back(core, header) {
+        Ok(pinned) => pinned,
         Err(errno) => return ReplyHeader::error(header.seq, errno.raw_os_error().unsigned_abs()),
     };
     let outcome = (|| {
@@ -210,7 +210,7 @@ pub fn write(
             // So the holder of a spread file's mapping asks whether it still has it.
             return Ok(());
         }
-        check_place(core, header)?;
+        check_target(core, header)?;
         let ino = Ino(header.ino);
         if header.flags & flag::APPEND == 0 {
             let offset = header.offset;
@@ -230,7 +230,7 @@ pub fn write(
 
 /// Checks that the target in a request for data, by which it was queued and charged, is where the data lie. A server
 /// with one target for data has nothing to look up: its number was checked when the request was queued.
-fn check_place(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
+fn check_target(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
     if core.data_targets() == 1 && core.cluster.get().is_none() {
         return Ok(());
     }
@@ -306,9 +306,9 @@ fn operate(
         }
         Op::Adopt => {
             proof::check_access(core, connection, header, 0)?;
-            let place = connection.session.reserve()?;
+            let reserved = connection.session.reserve()?;
             store.namespace().acquire(at)?;
-            core.add_reference(place, at, header.owner)?;
+            core.add_reference(reserved, at, header.owner)?;
             core.note_if_locked(connection, at, header.owner);
             return objects::adopted(core, connection, header);
         }
@@ -354,7 +354,7 @@ fn operate(
         }
         Op::Fallocate => {
             proof::check_access(core, connection, header, access::WRITE)?;
-            check_place(core, header)?;
+            check_target(core, header)?;
             let change = SpaceChange::from_mode(header.valid).ok_or(StoreError::Invalid)?;
             let (offset, len) = (header.offset, header.ino2);
             let make = || store.change_space(at, offset, len, change, now);
@@ -366,7 +366,7 @@ fn operate(
         }
         Op::SeekData | Op::SeekHole => {
             proof::check_opened(core, connection, header)?;
-            check_place(core, header)?;
+            check_target(core, header)?;
             core.write_back_segment(at, &connection.job)?;
             let what = if op == Op::SeekData { Extent::Data } else { Extent::Hole };
             reply.value = store.seek(at, header.offset, what)?;
@@ -426,7 +426,7 @@ fn operate(
     put_node(core, connection, header, op, &attr, reply)
 }
 
-/// Checks that the second of two places begins at what is here: what is on another server is on another file system.
+/// Checks that the second of two paths begins at what is here: what is on another server is on another file system.
 fn check_beside(core: &Core, at: Ino) -> Result<(), StoreError> {
     core.store.namespace().check_is_here(at).map_err(|error| match error {
         StoreError::Elsewhere { .. } => StoreError::CrossDevice,
@@ -435,7 +435,7 @@ fn check_beside(core: &Core, at: Ino) -> Result<(), StoreError> {
 }
 
 /// Whether the inode that a request names is where its path begins. Other operations name an open file, for which there are
-/// checks of their own, or something that is looked up in what the session itself holds.
+/// checks of their own, or something that is looked up in what the session itself has.
 const fn begins_somewhere(op: Op) -> bool {
     match op {
         Op::GetAttr
@@ -482,7 +482,7 @@ const fn begins_somewhere(op: Op) -> bool {
     }
 }
 
-/// Whether a request is for the very inode that it names, by a capability or by what the session holds, and not for where a
+/// Whether a request is for the very inode that it names, by a capability or by what the session has, and not for where a
 /// path from there leads. Only the root server follows paths from the root directory.
 const fn is_for_inode(op: Op) -> bool {
     matches!(op, Op::Release | Op::Adopt | Op::Fsync | Op::ReadDir | Op::Delegate | Op::Lock)

@@ -47,7 +47,7 @@ thread_local! {
 struct Own {
     number: usize,
     ring: Ring,
-    /// Places in its table that are free.
+    /// Entries of its table that are free.
     free: Vec<usize>,
     /// Those that the kernel has not been asked for yet.
     fresh: Vec<usize>,
@@ -95,14 +95,14 @@ impl Core {
     pub fn fetch(&self, target: &Target, work: Box<Work>) -> Result<(), Box<Work>> {
         OWN.with_borrow_mut(|own| {
             let Some(own) = own else { return Err(work) };
-            let Some(place) = own.free.last().copied() else { return Err(work) };
+            let Some(entry) = own.free.last().copied() else { return Err(work) };
             let pages = execute::host_pages(self, &work.pending.connection, &work.pending.header);
-            if !pages.is_some_and(|pages| own.ring.ask(place as u64, pages)) {
+            if !pages.is_some_and(|pages| own.ring.ask(entry as u64, pages)) {
                 return Err(work);
             }
             own.free.pop();
-            own.fresh.push(place);
-            self.fetches.table(own.number)[place] = Some(Fetch { target: target.index, work, entered: None });
+            own.fresh.push(entry);
+            self.fetches.table(own.number)[entry] = Some(Fetch { target: target.index, work, entered: None });
             Ok(())
         })
     }
@@ -126,9 +126,9 @@ impl Core {
             }
         }
         while answered < ANSWERED_MAX {
-            let Some(place) = OWN.with_borrow_mut(|own| own.as_mut()?.ready.pop_front()) else { break };
-            let fetch = self.fetches.table(number)[place].take();
-            OWN.with_borrow_mut(|own| own.iter_mut().for_each(|own| own.free.push(place)));
+            let Some(entry) = OWN.with_borrow_mut(|own| own.as_mut()?.ready.pop_front()) else { break };
+            let fetch = self.fetches.table(number)[entry].take();
+            OWN.with_borrow_mut(|own| own.iter_mut().for_each(|own| own.free.push(entry)));
             if let Some(fetch) = fetch {
                 self.answer_fetched(fetch, scratch);
             }
@@ -159,7 +159,7 @@ impl Core {
             pace.note(now.since(since), u64::from(work.pending.header.len));
         }
         self.complete(target, work, reply, payload, now);
-        // There is a place in the depth again, and this worker may sleep without looking.
+        // There is a slot in the depth again, and this worker may sleep without looking.
         self.tell_of_arrivals(!target.is_empty());
     }
 
@@ -222,14 +222,14 @@ impl Own {
             Err((Some(Errno::AGAIN | Errno::BUSY | Errno::NOMEM), _)) => false,
             Err((_, error)) => return Err(error),
         };
-        self.ring.take(|place| self.ready.push_back(place as usize));
+        self.ring.take(|entry| self.ready.push_back(entry as usize));
         if !self.fresh.is_empty() {
             let at_once_max = AT_ONCE_LEAST.max(Nanos(AT_ONCE_MAX.0 * self.fresh.len() as u64));
             let is_at_once = clock::now().since(begun) < at_once_max;
             let ready = &self.ready;
             let mut table = core.fetches.table(self.number);
-            for place in self.fresh.drain(..).filter(|place| !is_at_once || !ready.contains(place)) {
-                if let Some(fetch) = &mut table[place] {
+            for entry in self.fresh.drain(..).filter(|entry| !is_at_once || !ready.contains(entry)) {
+                if let Some(fetch) = &mut table[entry] {
                     let id = fetch.work.id;
                     core.enter(&core.targets[fetch.target], begun, &mut fetch.work.pending, id);
                     fetch.entered = Some(begun);

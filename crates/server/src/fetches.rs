@@ -14,7 +14,7 @@ pub const FETCHES_MAX: usize = DEPTH_MAX;
 /// A read that is under way.
 #[derive(Debug)]
 pub struct Fetch {
-    /// The place of its target.
+    /// The index of its target.
     pub target: usize,
     /// The request.
     pub work: Box<Work>,
@@ -25,9 +25,9 @@ pub struct Fetch {
 /// What the workers have under way.
 #[derive(Debug)]
 pub struct Fetches {
-    /// Of each worker. A place whose read was rescued is empty until the kernel's word on it has come.
+    /// Of each worker. An entry whose read was rescued is empty until the kernel's word on it has come.
     tables: Box<[Mutex<Vec<Option<Fetch>>>]>,
-    /// Reads whose turn has come, for any worker, with the places of their targets.
+    /// Reads whose turn has come, for any worker, with the indices of their targets.
     handed: Mutex<VecDeque<(usize, Box<Work>)>>,
     handed_count: AtomicUsize,
     /// Workers that have a ring.
@@ -48,7 +48,7 @@ impl Fetches {
         }
     }
 
-    /// What worker `number` has under way, by places.
+    /// What worker `number` has under way, by entries.
     pub fn table(&self, number: usize) -> MutexGuard<'_, Vec<Option<Fetch>>> {
         self.tables[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,7 +85,7 @@ impl Fetches {
         self.handed_count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A read that any worker may begin, and the place of its target.
+    /// A read that any worker may begin, and the index of its target.
     pub fn next_handed(&self) -> Option<(usize, Box<Work>)> {
         if self.handed_count.load(Ordering::Acquire) == 0 {
             return None;

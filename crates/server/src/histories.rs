@@ -7,7 +7,7 @@
 //! It is no part of the store: without it phases are foretold worse for a while, and no file is lost. So nothing about it keeps a server
 //! from starting, and a copy of the metadata is without it. A file that cannot be used is put aside under another name, and nobody removes it.
 //!
-//! Sizes are times of the target's service. Where a device of another speed takes its place, what is foretold is as wrong until phases
+//! Sizes are times of the target's service. Where a device of another speed replaces it, what is foretold is as wrong until phases
 //! have ended there.
 
 use crate::clock;
@@ -126,7 +126,7 @@ impl Histories {
                 continue;
             }
             // The directory may be another process's by now. And what room is left is kept for names and sizes.
-            if !store.fence().holds() || store.is_full() {
+            if !store.fence().is_valid() || store.is_full() {
                 return;
             }
             file.write(dir, target, now);
@@ -180,15 +180,15 @@ fn read(path: &Path) -> Result<Option<SizeHistory>, Unusable> {
 /// Makes room for a new file, and tells what is wrong with this one; false if there is no room.
 fn put_aside(path: &Path, error: &Unusable) -> bool {
     let name = path.file_name().unwrap_or_default().display();
-    let mut places = (1..=ASIDE_MAX).map(|number| path.with_file_name(format!("{name}.unusable-{number}")));
-    let is_free = |place: &PathBuf| fs::symlink_metadata(place).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    let mut paths = (1..=ASIDE_MAX).map(|number| path.with_file_name(format!("{name}.unusable-{number}")));
+    let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
     let put =
-        places.find(is_free).ok_or_else(|| io::Error::other("as many files as there may be are put aside already"));
-    match put.and_then(|place| fs::rename(path, &place).map(|()| place)) {
-        Ok(place) => {
+        paths.find(is_free).ok_or_else(|| io::Error::other("as many files as there may be are put aside already"));
+    match put.and_then(|free| fs::rename(path, &free).map(|()| free)) {
+        Ok(free) => {
             tracing::error!(
                 file = %path.display(),
-                put_aside = %place.display(),
+                put_aside = %free.display(),
                 %error,
                 "what was learnt of applications' phases cannot be used and begins anew"
             );

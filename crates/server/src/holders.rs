@@ -129,11 +129,11 @@ impl Holders {
 
     /// The server stops: whoever has locks has them noted from now on, whatever becomes of his session.
     /// If nobody has any, there is nothing to wait for at the next start.
-    pub fn stop(&self, store: &Store, is_any_held: bool) -> Result<(), StoreError> {
+    pub fn stop(&self, store: &Store, is_any_left: bool) -> Result<(), StoreError> {
         let mut state = self.lock();
         let was_open = state.phase == Phase::Open;
         self.enter(&mut state, Phase::Stopped);
-        if !was_open || is_any_held {
+        if !was_open || is_any_left {
             return Ok(());
         }
         let keys: Vec<_> =
@@ -181,7 +181,7 @@ impl Holders {
 
     /// Notes a session that is about to have a lock or a mapping, if it is not noted yet.
     pub fn note(&self, store: &Store, key: SessionKey, session: &Session) {
-        if !session.begin_to_hold() {
+        if !session.begin_note() {
             return;
         }
         let note = Note { key, number: session.number }.encode();
@@ -197,13 +197,13 @@ impl Holders {
     }
 
     /// The caretaker's part: strikes out the notes of sessions that have ended, and when nobody may claim any more those that
-    /// are left of the stop before. Gives the ended sessions, which now are to give up what they have: `holds` says whether one
+    /// are left of the stop before. Gives the ended sessions, which now are to give up what they have: `has` says whether one
     /// has anything that others could get.
     pub fn strike(
         &self,
         store: &Store,
         now: Nanos,
-        holds: impl Fn(&Session, SessionKey) -> bool,
+        has: impl Fn(&Session, SessionKey) -> bool,
     ) -> Result<Vec<(SessionKey, Arc<Session>)>, StoreError> {
         let mut state = self.lock();
         if state.phase == Phase::Stopped {
@@ -223,7 +223,7 @@ impl Holders {
             ended.iter().map(|(key, session)| Note { key: *key, number: session.number }.encode()).collect();
         let keys = before.iter().map(|key| &key[..]).chain(notes.iter().map(|note| &note[..]));
         let changes = keys.map(|key| (key, None));
-        let is_urgent = is_striking || ended.iter().any(|(key, session)| holds(session, *key));
+        let is_urgent = is_striking || ended.iter().any(|(key, session)| has(session, *key));
         let struck = if is_urgent {
             store.namespace().keep_cluster_records(changes)
         } else {

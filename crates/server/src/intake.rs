@@ -1,6 +1,6 @@
 //! Taking requests in: which connections are looked at, and how sleeping workers hear of the others.
 //!
-//! One worker at a time holds the intake. It looks at every *hot* shared-memory connection, one that had a request
+//! One worker at a time has the intake. It looks at every *hot* shared-memory connection, one that had a request
 //! lately. A connection that goes cold is told so (its region's "away" word): its client rings the socket after
 //! its next request, and the ring, like everything that streams send, comes through epoll.
 //!

@@ -264,7 +264,7 @@ pub struct Joined {
     pub job: Arc<Job>,
     /// It is new or its description changed (the latest counts), so that the arbiters must hear of it.
     pub is_changed: bool,
-    /// The job whose place it took.
+    /// The job that it replaced.
     pub forgotten: Option<Arc<Job>>,
 }
 

@@ -22,7 +22,7 @@ pub fn run(core: &Core) {
             core.forget(job.id, now);
         }
         // Answering would wait until it is known whether this process may.
-        if core.store.fence().holds() {
+        if core.store.fence().is_valid() {
             if let Some(cluster) = core.cluster.get() {
                 cluster.expire(core, now);
             }

@@ -8,7 +8,7 @@
 //!   stays with the client until then.
 //! * [`segments`] are the memory that stands for files that programs of this host have mapped.
 //! * [`scrub`] looks through all objects in the background, as a job among others.
-//! * [`sessions`] is the one table of client processes: what each holds, and its end. [`mod@proof`] is what a request has to show.
+//! * [`sessions`] is the one table of client processes: what each has, and its end. [`mod@proof`] is what a request has to show.
 //! * [`jobs`] and [`status`] tell operators who got what; [`operator`] lets them set the policy; [`control`] is the
 //!   thread that they talk with.
 //!
@@ -371,14 +371,14 @@ impl Server {
         if let Some(outside) = self.core.outside.get() {
             outside.allow([]);
         }
-        self.core.hold_no_more();
+        self.core.delay_no_more();
         self.core.leave_handed();
         self.core.targets.iter().for_each(|target| target.engine.stop());
         while self.core.serving.has_substitutes() {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
-        let is_any_held = self.core.locks.are_there_any() || self.core.mappings.are_there_any();
-        if let Err(error) = self.core.holders.stop(&self.core.store, is_any_held) {
+        let is_any_left = self.core.locks.are_there_any() || self.core.mappings.are_there_any();
+        if let Err(error) = self.core.holders.stop(&self.core.store, is_any_left) {
             tracing::error!(%error, "it cannot be noted whether there are locks");
         }
         for connection in self.core.connections() {
@@ -520,8 +520,8 @@ fn open_store(
     let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();
     let mut store_config = store_config(config, dir);
     store_config.ownership = ownership;
-    for place in [dir].into_iter().chain(store_config.targets.iter().map(|target| target.dir.as_path())) {
-        directory_check::check(place)?;
+    for dir in [dir].into_iter().chain(store_config.targets.iter().map(|target| target.dir.as_path())) {
+        directory_check::check(dir)?;
     }
     isonomia_store::own_directory(dir, &own)?;
     store_config.default_layout =

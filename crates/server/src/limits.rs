@@ -1,7 +1,7 @@
 //! How much a server takes on: what the configuration says, else what follows from the descriptors and the memory that
 //! the process may use. `docs/reference/limits.md` has all limits in one table.
 
-use crate::pools::Places;
+use crate::pools::Slots;
 use isonomia_units::Bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
@@ -71,9 +71,9 @@ pub struct Limits {
     /// Jobs of one user that are known.
     pub jobs_per_user: usize,
     /// Connections that are being set up.
-    pub pending: Places,
-    /// Sessions of control.
-    pub control: Places,
+    pub pending: Slots,
+    /// Control connections.
+    pub control: Slots,
 }
 
 impl Limits {
@@ -81,7 +81,7 @@ impl Limits {
     /// The error says which configured limit is beyond what the descriptors allow.
     pub fn settle(config: &LimitsConfig, descriptors: u64, kept: u64, memory_bytes: u64) -> Result<Self, String> {
         let part = |of: u64, least: u64, most: u64| (descriptors / of).clamp(least, most) as usize;
-        let pending = Places {
+        let pending = Slots {
             operators: part(128, 8, 64),
             users: part(32, 16, 512),
             per_user: part(128, 8, 64),
@@ -89,7 +89,7 @@ impl Limits {
             per_address: part(128, 8, 32),
             keyed: 1,
         };
-        let control = Places {
+        let control = Slots {
             operators: part(256, 4, 32),
             users: part(64, 8, 128),
             per_user: 8,
@@ -268,7 +268,7 @@ mod tests {
             ("of one of them", range(|l| l.pending.per_user)),
             ("of strangers on TCP", range(|l| l.pending.addresses)),
             ("of one address (of IPv6, a network of 64 bits)", range(|l| l.pending.per_address)),
-            ("sessions of control of operators of the host", range(|l| l.control.operators)),
+            ("control connections of operators of the host", range(|l| l.control.operators)),
             ("of those who know the key", range(|l| l.control.keyed)),
             ("of other users of the host", range(|l| l.control.users)),
             ("of one of them", format!("| {} |", most.control.per_user)),

@@ -60,9 +60,9 @@ pub fn open(address: &Address, proof: Option<&Proof>) -> Result<(Listener, Addre
             listen(&socket, BACKLOG).map_err(system)?;
             Ok((Listener { socket, proof: None }, address.clone()))
         }
-        Address::Tcp(place) => {
+        Address::Tcp(endpoint) => {
             let proof = proof.ok_or_else(|| ListenError::KeyMissing(address.clone()))?;
-            let target: SocketAddr = place
+            let target: SocketAddr = endpoint
                 .to_socket_addrs()
                 .ok()
                 .and_then(|mut all| all.next())

@@ -80,10 +80,10 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
     match acquired {
         Ok(()) => Ok(None),
         // Who waits asks again anyway.
-        Err(Denied::Held) if !has(lock::WAITS) && core.is_given_up_soon(ino, family, &wanted) => {
+        Err(Denied::Conflict) if !has(lock::WAITS) && core.is_given_up_soon(ino, family, &wanted) => {
             Err(number(Errno::BUSY))
         }
-        Err(Denied::Held) => Err(number(Errno::AGAIN)),
+        Err(Denied::Conflict) => Err(number(Errno::AGAIN)),
         Err(Denied::Deadlock) => Err(number(Errno::DEADLK)),
         Err(Denied::TooMany) => Err(number(Errno::NOLCK)),
         Err(Denied::Early) => Err(number(Errno::BUSY)),
@@ -95,12 +95,12 @@ fn number(errno: Errno) -> u32 {
     errno.raw_os_error().unsigned_abs()
 }
 
-fn told(held: Lock) -> LockReply {
-    let Span { start, last } = held.span;
+fn told(found: Lock) -> LockReply {
+    let Span { start, last } = found.span;
     LockReply {
         start,
         len: if last == u64::MAX { 0 } else { last - start + 1 },
-        kind: if held.is_exclusive { lock::EXCLUSIVE } else { lock::SHARED },
-        pid: held.pid,
+        kind: if found.is_exclusive { lock::EXCLUSIVE } else { lock::SHARED },
+        pid: found.pid,
     }
 }

@@ -1,6 +1,6 @@
 //! Advisory locks on files: byte ranges as of `fcntl(2)` and whole files as of `flock(2)`.
 //!
-//! The two kinds do not see each other, as on a local Linux file system. An owner's new lock replaces what it held of
+//! The two kinds do not see each other, as on a local Linux file system. An owner's new lock replaces what it had of
 //! the same bytes. Nothing waits here: who cannot have a lock is told so and asks again; while it asks, the table
 //! knows whom it waits for, so that a circle of waiting owners is found.
 //!
@@ -28,7 +28,7 @@ const WAITS_FOR: Nanos = Nanos::from_secs(1);
 /// Owners on one way through who waits for whom.
 const WAY_MAX: usize = 64;
 
-/// Who holds a lock.
+/// Who has a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A client process, by its session, or one of the processes that a mount speaks for.
@@ -38,13 +38,13 @@ pub enum Owner {
         /// A number of its own choice.
         owner: u64,
     },
-    /// An open file, whichever processes hold it.
+    /// An open file, whichever processes have it.
     File(u64),
 }
 
 /// What ends locks when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Holder {
+pub enum Scope {
     /// A session of this number, with all for whom it speaks.
     Session(u64),
     /// The open file of this number.
@@ -52,10 +52,10 @@ pub enum Holder {
 }
 
 impl Owner {
-    fn holder(self) -> Holder {
+    fn scope(self) -> Scope {
         match self {
-            Self::Process { session, .. } => Holder::Session(session),
-            Self::File(number) => Holder::File(number),
+            Self::Process { session, .. } => Scope::Session(session),
+            Self::File(number) => Scope::File(number),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Span {
 /// A lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Who holds it.
+    /// Who has it.
     pub owner: Owner,
     /// Its bytes.
     pub span: Span,
@@ -106,7 +106,7 @@ pub struct Lock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// Another owner's lock is in the way.
-    Held,
+    Conflict,
     /// Waiting for it would close a circle of waiting owners.
     Deadlock,
     /// The user has too many.
@@ -121,7 +121,7 @@ pub enum Denied {
 #[derive(Debug, Default)]
 pub struct Locks {
     table: Mutex<Table>,
-    /// Number of locks that are held: if there are none, the end of a session need not look.
+    /// Number of locks that are there: if there are none, the end of a session need not look.
     count: AtomicUsize,
 }
 
@@ -131,9 +131,9 @@ struct Table {
     waiting: HashMap<Owner, Waiter>,
     /// How many locks each user has that has any.
     users: HashMap<u32, usize>,
-    /// How many locks of what file each holder has that has any.
-    holders: HashMap<Holder, HashMap<(Ino, Family), usize>>,
-    /// Of the holders, those that are open files.
+    /// How many locks of what file each scope has that has any.
+    scopes: HashMap<Scope, HashMap<(Ino, Family), usize>>,
+    /// Of the scopes, those that are open files.
     open_files: usize,
     #[cfg(test)]
     looked_at: usize,
@@ -183,12 +183,12 @@ impl Locks {
 
     fn put(&self, ino: Ino, family: Family, lock: Lock) -> Result<(), Denied> {
         self.change(|table| match table.conflict(ino, family, &lock) {
-            Some(_) => Err(Denied::Held),
+            Some(_) => Err(Denied::Conflict),
             None => table.put(ino, family, lock),
         })
     }
 
-    /// Gives `lock`, in place of what its owner held of the same bytes. `waits` if the owner will ask again; `is_early` if others
+    /// Gives `lock`, which replaces what its owner had of the same bytes. `waits` if the owner will ask again; `is_early` if others
     /// may still claim theirs.
     pub fn acquire(
         &self,
@@ -201,7 +201,7 @@ impl Locks {
         self.change(|table| {
             if let Some(other) = table.conflict(ino, family, &lock) {
                 if !waits {
-                    return Err(Denied::Held);
+                    return Err(Denied::Conflict);
                 }
                 table.waiting.retain(|_, waiter| now.since(waiter.asked) < WAITS_FOR);
                 if table.leads_to(other.owner, lock.owner) {
@@ -214,7 +214,7 @@ impl Locks {
                 }
                 let waiter = Waiter { for_whom: other.owner, user: lock.user, asked: now };
                 table.waiting.insert(lock.owner, waiter);
-                return Err(Denied::Held);
+                return Err(Denied::Conflict);
             }
             table.waiting.remove(&lock.owner);
             if is_early && !table.covers(ino, family, &lock) {
@@ -232,38 +232,38 @@ impl Locks {
         table.conflict(ino, family, lock)
     }
 
-    /// Gives up what `owner` holds of `span`.
+    /// Gives up what `owner` has of `span`.
     pub fn release(&self, ino: Ino, family: Family, owner: Owner, span: Span) {
         if self.count.load(Ordering::Relaxed) > 0 {
             self.change(|table| table.replace(ino, family, owner, span, None));
         }
     }
 
-    /// Gives up everything that these hold.
-    pub fn release_all(&self, gone: impl IntoIterator<Item = Holder>) {
+    /// Gives up everything that these have.
+    pub fn release_all(&self, gone: impl IntoIterator<Item = Scope>) {
         if self.are_there_any() {
-            let gone: HashSet<Holder> = gone.into_iter().collect();
+            let gone: HashSet<Scope> = gone.into_iter().collect();
             self.change(|table| table.release_all(&gone));
         }
     }
 
-    /// Whether it holds any lock.
-    pub fn holds(&self, holder: Holder) -> bool {
-        self.are_there_any() && self.table().holders.contains_key(&holder)
+    /// Whether it has any lock.
+    pub fn has_any(&self, scope: Scope) -> bool {
+        self.are_there_any() && self.table().scopes.contains_key(&scope)
     }
 
-    /// Whether any open file holds a lock.
+    /// Whether any open file has a lock.
     pub fn are_there_any_of_files(&self) -> bool {
         self.are_there_any() && self.table().open_files > 0
     }
 
-    /// Whether the open file `number` holds any lock on `ino`.
+    /// Whether the open file `number` has any lock on `ino`.
     pub fn has_file_lock(&self, ino: Ino, number: u64) -> bool {
         self.are_there_any() && {
             let table = self.table();
-            let held = table.holders.get(&Holder::File(number));
-            held.is_some_and(|held| {
-                [Family::Ranges, Family::Whole].iter().any(|family| held.contains_key(&(ino, *family)))
+            let files = table.scopes.get(&Scope::File(number));
+            files.is_some_and(|files| {
+                [Family::Ranges, Family::Whole].iter().any(|family| files.contains_key(&(ino, *family)))
             })
         }
     }
@@ -271,18 +271,18 @@ impl Locks {
 
 impl Table {
     fn conflict(&self, ino: Ino, family: Family, wanted: &Lock) -> Option<Lock> {
-        let is_in_the_way = |held: &&Lock| {
-            held.owner != wanted.owner && (held.is_exclusive || wanted.is_exclusive) && held.span.meets(wanted.span)
+        let is_in_the_way = |other: &&Lock| {
+            other.owner != wanted.owner && (other.is_exclusive || wanted.is_exclusive) && other.span.meets(wanted.span)
         };
-        self.files.get(&(ino, family))?.iter().filter(is_in_the_way).min_by_key(|held| held.span.start).copied()
+        self.files.get(&(ino, family))?.iter().filter(is_in_the_way).min_by_key(|other| other.span.start).copied()
     }
 
     /// Gives a lock that nothing is in the way of.
     fn put(&mut self, ino: Ino, family: Family, lock: Lock) -> Result<(), Denied> {
         let of_file = self.files.get(&(ino, family)).map_or(&[][..], |locks| locks);
-        let held = of_file.iter().filter(|held| held.user == lock.user).count();
+        let in_file = of_file.iter().filter(|known| known.user == lock.user).count();
         let of_user = self.users.get(&lock.user).copied().unwrap_or(0);
-        if held >= LOCKS_PER_FILE_MAX || of_user >= LOCKS_PER_USER_MAX {
+        if in_file >= LOCKS_PER_FILE_MAX || of_user >= LOCKS_PER_USER_MAX {
             return Err(Denied::TooMany);
         }
         self.replace(ino, family, lock.owner, lock.span, Some(lock));
@@ -291,9 +291,9 @@ impl Table {
 
     /// Whether the owner of `lock` has all of that already, or more.
     fn covers(&self, ino: Ino, family: Family, lock: &Lock) -> bool {
-        let is_own = |held: &&Lock| held.owner == lock.owner && (held.is_exclusive || !lock.is_exclusive);
+        let is_own = |known: &&Lock| known.owner == lock.owner && (known.is_exclusive || !lock.is_exclusive);
         let mut own: Vec<Span> =
-            self.files.get(&(ino, family)).into_iter().flatten().filter(is_own).map(|held| held.span).collect();
+            self.files.get(&(ino, family)).into_iter().flatten().filter(is_own).map(|own| own.span).collect();
         own.sort_by_key(|span| span.start);
         let mut next = lock.span.start;
         for span in own {
@@ -307,52 +307,52 @@ impl Table {
         false
     }
 
-    fn release_all(&mut self, gone: &HashSet<Holder>) {
+    fn release_all(&mut self, gone: &HashSet<Scope>) {
         let mut locked = HashSet::new();
-        for holder in gone {
-            let held = self.holders.remove(holder);
-            self.open_files -= usize::from(held.is_some() && matches!(holder, Holder::File(_)));
-            locked.extend(held.into_iter().flat_map(HashMap::into_keys));
-            if let Holder::File(number) = holder {
+        for scope in gone {
+            let files = self.scopes.remove(scope);
+            self.open_files -= usize::from(files.is_some() && matches!(scope, Scope::File(_)));
+            locked.extend(files.into_iter().flat_map(HashMap::into_keys));
+            if let Scope::File(number) = scope {
                 self.waiting.remove(&Owner::File(*number));
             }
         }
-        if gone.iter().any(|holder| matches!(holder, Holder::Session(_))) {
-            self.waiting.retain(|owner, _| !gone.contains(&owner.holder()));
+        if gone.iter().any(|scope| matches!(scope, Scope::Session(_))) {
+            self.waiting.retain(|owner, _| !gone.contains(&owner.scope()));
         }
         let Self { files, users, .. } = self;
-        for place in locked {
-            let Some(locks) = files.get_mut(&place) else { continue };
+        for key in locked {
+            let Some(locks) = files.get_mut(&key) else { continue };
             #[cfg(test)]
             {
                 self.looked_at += locks.len();
             }
             locks.retain(|lock| {
-                let is_kept = !gone.contains(&lock.owner.holder());
+                let is_kept = !gone.contains(&lock.owner.scope());
                 if !is_kept {
                     one_less(users, lock.user);
                 }
                 is_kept
             });
             if locks.is_empty() {
-                files.remove(&place);
+                files.remove(&key);
             }
         }
     }
 
-    /// Notes that a holder has `count` locks of a file more than before, or less.
-    fn count_held(&mut self, holder: Holder, place: (Ino, Family), before: usize, now: usize) {
-        let is_file = usize::from(matches!(holder, Holder::File(_)));
-        if now > 0 && !self.holders.contains_key(&holder) {
+    /// Notes that a scope has `count` locks of a file more than before, or less.
+    fn count(&mut self, scope: Scope, key: (Ino, Family), before: usize, now: usize) {
+        let is_file = usize::from(matches!(scope, Scope::File(_)));
+        if now > 0 && !self.scopes.contains_key(&scope) {
             self.open_files += is_file;
         }
-        let held = self.holders.entry(holder).or_default();
-        let count = held.entry(place).or_default();
+        let files = self.scopes.entry(scope).or_default();
+        let count = files.entry(key).or_default();
         *count = *count + now - before;
         if *count == 0 {
-            held.remove(&place);
-            if held.is_empty() {
-                self.holders.remove(&holder);
+            files.remove(&key);
+            if files.is_empty() {
+                self.scopes.remove(&scope);
                 self.open_files -= if before > 0 { is_file } else { 0 };
             }
         }
@@ -373,7 +373,7 @@ impl Table {
         false
     }
 
-    /// Cuts `span` out of what `owner` holds, and puts `new` there.
+    /// Cuts `span` out of what `owner` has, and puts `new` there.
     fn replace(&mut self, ino: Ino, family: Family, owner: Owner, span: Span, new: Option<Lock>) {
         let Self { files, users, .. } = self;
         let locks = files.entry((ino, family)).or_default();
@@ -418,7 +418,7 @@ impl Table {
         } else {
             *locks = kept;
         }
-        self.count_held(owner.holder(), (ino, family), before, now);
+        self.count(owner.scope(), (ino, family), before, now);
     }
 }
 

@@ -39,12 +39,12 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
     }
     core.holders.note(&core.store, connection.session_key, &connection.session);
     match core.mappings.take(session, ino) {
-        Ok((is_held, session, told)) => {
+        Ok((is_holder, session, told)) => {
             told.into_iter().for_each(|told| answer(core, told));
             if connection.session.has_ended() {
                 core.session_ended(connection.session_key, connection.session.clone());
             }
-            taken(header, is_held, session, room)
+            taken(header, is_holder, session, room)
         }
         Err(TooMany) => ReplyHeader::error(header.seq, number(Errno::NOLCK)),
     }
@@ -55,10 +55,10 @@ pub fn session_of(connection: &Connection) -> SessionId {
     (connection.session_key.0, connection.session.number)
 }
 
-fn taken(header: &RequestHeader, is_held: bool, session: u64, room: &mut [u8]) -> ReplyHeader {
+fn taken(header: &RequestHeader, is_holder: bool, session: u64, room: &mut [u8]) -> ReplyHeader {
     let events = LeaseEvents { session, ..LeaseEvents::default() }.encode();
     room[..events.len()].copy_from_slice(&events);
-    ReplyHeader::ok(header.seq, u64::from(is_held), events.len())
+    ReplyHeader::ok(header.seq, u64::from(is_holder), events.len())
 }
 
 fn number(errno: Errno) -> u32 {
@@ -67,12 +67,12 @@ fn number(errno: Errno) -> u32 {
 
 /// Holds the mapping for the write of `header` if that is a write-back, or says why it is not to be executed: whoever had
 /// the mapping once would write what is old over what its holder wrote since.
-pub fn hold_to_write_back<'a>(core: &'a Core, header: &RequestHeader) -> Result<Option<Pinned<'a>>, Errno> {
+pub fn pin_to_write_back<'a>(core: &'a Core, header: &RequestHeader) -> Result<Option<Pinned<'a>>, Errno> {
     if header.flags & flag::WRITE_BACK == 0 {
         return Ok(None);
     }
     match core.mappings.pin(header.ino2, Ino(header.ino)) {
-        Ok(held) => Ok(Some(held)),
+        Ok(pinned) => Ok(Some(pinned)),
         Err(NotHolder::Nobody) => Err(Errno::AGAIN),
         Err(NotHolder::Elsewhere) => Err(Errno::IO),
     }

@@ -56,7 +56,7 @@ pub enum NotHolder {
 pub struct Delivery<L> {
     /// Whom.
     pub listener: L,
-    /// What; `None` if another listens in its place.
+    /// What; `None` if another listens instead.
     pub events: Option<LeaseEvents>,
 }
 
@@ -121,11 +121,11 @@ impl<L> Mappings<L> {
 
     /// Keeps the mapping with the session of this number for as long as the guard lives, if it has it.
     pub fn pin(&self, number: u64, ino: Ino) -> Result<Pinned<'_>, NotHolder> {
-        let held = self.fence(ino).read().unwrap_or_else(PoisonError::into_inner);
+        let pinned = self.fence(ino).read().unwrap_or_else(PoisonError::into_inner);
         let table = self.table();
         let holder = table.inodes.get(&ino).and_then(|queue| table.sessions.get(queue.front()?));
         match holder {
-            Some(state) if state.number == number => Ok(held),
+            Some(state) if state.number == number => Ok(pinned),
             Some(_) => Err(NotHolder::Elsewhere),
             None => Err(NotHolder::Nobody),
         }
@@ -314,8 +314,8 @@ mod tests {
     const SOON: Nanos = Nanos::from_secs(1);
 
     fn take(mappings: &Mappings<&'static str>, session: SessionId, ino: Ino) -> (bool, Vec<(&'static str, Vec<Ino>)>) {
-        let (is_held, _, told) = mappings.take(session, ino).unwrap();
-        (is_held, told.into_iter().map(heard).collect())
+        let (is_holder, _, told) = mappings.take(session, ino).unwrap();
+        (is_holder, told.into_iter().map(heard).collect())
     }
 
     fn give(mappings: &Mappings<&'static str>, session: SessionId, ino: Ino) -> Vec<(&'static str, Vec<Ino>)> {
@@ -392,8 +392,8 @@ mod tests {
         listen(&mappings, B, "b");
         listen(&mappings, C, "c");
         assert_eq!(mappings.end(A).into_iter().map(heard).collect::<Vec<_>>(), [("b", vec![]), ("c", vec![])]);
-        let held = |session| (1..4).map(|ino| take(&mappings, session, Ino(ino)).0).collect::<Vec<_>>();
-        assert_eq!((held(B), held(C)), (vec![true, false, true], vec![false, true, false]));
+        let taken = |session| (1..4).map(|ino| take(&mappings, session, Ino(ino)).0).collect::<Vec<_>>();
+        assert_eq!((taken(B), taken(C)), (vec![true, false, true], vec![false, true, false]));
         mappings.end(B);
         mappings.end(C);
         let table = mappings.table();
@@ -423,14 +423,14 @@ mod tests {
             let mappings = Mappings::<()>::new(100);
             let [a, b] = [A, B].map(|session| mappings.take(session, FILE).unwrap().1);
             std::thread::scope(|scope| {
-                let held = mappings.pin(a, FILE).unwrap();
+                let pinned = mappings.pin(a, FILE).unwrap();
                 let leaves = scope.spawn(|| leave(&mappings));
                 // Whether the thread has begun to leave or not: the mapping is still here.
                 (0..1_000).for_each(|_| {
                     assert!(!leaves.is_finished() && mappings.table().inodes[&FILE][0] == A);
                     std::thread::yield_now();
                 });
-                drop(held);
+                drop(pinned);
             });
             assert!(mappings.pin(b, FILE).is_ok());
         }
@@ -469,14 +469,14 @@ mod tests {
         assert_eq!(mappings.take(A, Ino(u64::MAX)), Err(TooMany));
         assert!(mappings.take(A, Ino(5)).unwrap().0 && mappings.take(B, Ino(u64::MAX)).unwrap().0);
         mappings.give(A, Ino(7));
-        assert_eq!(mappings.take(A, Ino(u64::MAX)).map(|(is_held, ..)| is_held), Ok(false));
+        assert_eq!(mappings.take(A, Ino(u64::MAX)).map(|(is_holder, ..)| is_holder), Ok(false));
     }
 
     #[test]
     fn no_user_has_more_than_half_and_a_full_table_lets_others_wait() {
         let mappings = Mappings::<()>::new(0);
         let (half, first) = (MAPPINGS_PER_USER_MAX as u64, |user: u32| Ino(u64::from(user) << 32));
-        let take = |session, ino| mappings.take(session, ino).map(|(is_held, ..)| is_held);
+        let take = |session, ino| mappings.take(session, ino).map(|(is_holder, ..)| is_holder);
         for user in [1, 2] {
             let sessions = (0..half).map(|n| n / MAPPINGS_PER_SESSION_MAX as u64);
             for (n, session) in sessions.enumerate() {
@@ -507,8 +507,8 @@ mod tests {
                         if !queue.contains(&who) {
                             queue.push(who);
                         }
-                        let (is_held, _, events) = mappings.take(session, Ino(ino)).unwrap();
-                        prop_assert_eq!(is_held, queue[0] == who);
+                        let (is_holder, _, events) = mappings.take(session, Ino(ino)).unwrap();
+                        prop_assert_eq!(is_holder, queue[0] == who);
                         answered.extend(events);
                     }
                     2 => {

@@ -52,7 +52,7 @@ pub enum NotVouched {
     OtherServer(String),
     /// It is good, but for another connection: somebody sends it again.
     #[error("the munge credential was made for another connection")]
-    OtherSession,
+    OtherConnection,
 }
 
 /// Whom munge vouches for.
@@ -67,7 +67,7 @@ pub struct Vouched {
 }
 
 impl Vouched {
-    /// What the credential is about, if that is a session with server `name` of these two numbers.
+    /// What the credential is about, if that is a connection to server `name` of these two numbers.
     pub fn check(&self, name: &str, server_nonce: &Nonce, client_nonce: &Nonce) -> Result<Bound, NotVouched> {
         let bound = decode_bound(&self.payload).map_err(|error| NotVouched::Invalid(error.to_string()))?;
         if bound.name != name {
@@ -75,7 +75,7 @@ impl Vouched {
         } else if (bound.version, &bound.server_nonce, &bound.client_nonce)
             != (PROTOCOL_VERSION, server_nonce, client_nonce)
         {
-            Err(NotVouched::OtherSession)
+            Err(NotVouched::OtherConnection)
         } else {
             Ok(bound)
         }

@@ -193,7 +193,7 @@ fn warnings(core: &Core, spec: &PolicySpec) -> Vec<String> {
 }
 
 /// Of a server alone.
-const NOT_PLACED: &str = "this server is in no cluster: its files are on its own targets, in turn";
+const NOT_PLACED: &str = "this server is in no cluster: its files are on its own targets, round-robin";
 
 fn set_placement(core: &Core, placement: Option<&str>) -> Result<ControlReply, String> {
     let placement: Option<Placement> =
@@ -230,14 +230,14 @@ pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply 
     apply_instead(core, spec, draw, None).unwrap_or_else(ControlReply::Error)
 }
 
-/// The same, only in place of a policy, if one is given.
+/// The same, only instead of a policy, if one is given.
 fn apply_instead(
     core: &Core,
     spec: PolicySpec,
     draw: Option<Draw>,
     instead_of: Option<&str>,
 ) -> Result<ControlReply, String> {
-    // Held to the end: a job that joins meanwhile is announced to the new arbiters (`Core::announce`).
+    // Locked to the end: a job that joins meanwhile is announced to the new arbiters (`Core::announce`).
     let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
     if !is_instead_of(&policy, instead_of) {
         return Err(CHANGED.to_owned());
@@ -255,7 +255,7 @@ fn apply_instead(
     })
 }
 
-/// Has arbiters made anew, by `policy`, which is held until that is done.
+/// Has arbiters made anew, by `policy`, which is locked until that is done.
 pub fn follow(core: &Core, policy: &Policy) {
     // First, so that what comes from now on is judged for the new rules.
     core.shadowing.name_prefixes(&core.targets, &core.prefixes, &policy.spec);

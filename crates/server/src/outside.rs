@@ -1,14 +1,14 @@
 //! Limits for programs that write to a local device outside of Isonomia, by their control groups.
 //!
 //! What a job is allocated of the targets is also what it may have of the device that they lie on, whichever way it takes: while the
-//! controller's allocation holds, the control groups of each job that is proven by one have a limit of that part of what the device
+//! controller's allocation applies, the control groups of each job that is proven by one have a limit of that part of what the device
 //! does (`[cgroup]` in the configuration). A job that was allocated nothing has a hundredth, as at the targets
 //! ([`isonomia_controller::parts`]). Jobs that no control group of a scheduler proves, and jobs that no allocation names, have no limit:
 //! the group of a service is shared by all whom it works for, so that a limit for one of them would be one for the others. With the
 //! allocation the limits go: when it ends without being renewed, when the policy changes, and when the server stops. What a server that
 //! was killed left is removed when it starts again ([`isonomia_cgroup`]).
 //!
-//! A job that is in several groups (of cgroup v1, where a limit holds for one group alone) has an equal part of its limit in each. A group
+//! A job that is in several groups (of cgroup v1, where a limit applies to one group alone) has an equal part of its limit in each. A group
 //! that several jobs share has the sum of theirs.
 
 use crate::clock;

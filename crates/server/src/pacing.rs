@@ -51,7 +51,7 @@ impl Core {
         self.tell_of_arrivals(is_queued);
     }
 
-    /// Sees to it that somebody asks whose turn it is, if something is queued that whoever looked before did not find, or found no place
+    /// Sees to it that somebody asks whose turn it is, if something is queued that whoever looked before did not find, or found no slot
     /// for.
     pub fn tell_of_arrivals(&self, is_queued: bool) {
         if is_queued {
@@ -155,8 +155,8 @@ impl Core {
         }
     }
 
-    /// Answers what is held, and holds no reply any more: the server stops.
-    pub fn hold_no_more(&self) {
+    /// Answers what is delayed, and delays no reply any more: the server stops.
+    pub fn delay_no_more(&self) {
         for target in &self.targets {
             if let Some(pages) = &target.write_back {
                 self.let_go(target, pages.stop(), clock::now());
@@ -204,7 +204,7 @@ impl Core {
     }
 
     /// A thread that may wait is about to serve a request. It counts as being at the device from now on, unless it waits for
-    /// what is read ahead: then another one may take its place.
+    /// what is read ahead: then another one may replace it.
     pub fn enter(&self, target: &Target, now: Nanos, pending: &mut Pending, id: RequestId) {
         let header = &pending.header;
         let range = header.offset..header.offset.saturating_add(u64::from(header.len));

@@ -1,4 +1,4 @@
-//! Connections that are being set up: what has come of their hello, whose turn it is to be admitted, and why some are
+//! Connections that are being set up: what has come of their hello, which is admitted next, and why some are
 //! turned away.
 
 use crate::identity::{Credentials, Inadmissible, Peer};
@@ -40,7 +40,7 @@ pub struct Pending {
     pub socket: OwnedFd,
     /// Who it is, as far as that is proven; with a key, for whom the key would stand.
     pub peer: Option<Peer>,
-    /// Whose share of the places it has.
+    /// Whose share of the slots it has.
     pub origin: Origin,
     /// On TCP, what this server said.
     pub tcp: Option<Tcp>,
@@ -87,9 +87,9 @@ impl Pending {
         let (Some(opening), Some(tcp)) = (self.opening.take(), &self.tcp) else { return Ok(()) };
         let vouched = vouched?;
         let bound = vouched.check(name, &tcp.nonce, &opening.nonce)?;
-        let begun = begin(&bound.secret, &tcp.challenge, &opening).ok_or(NotVouched::OtherSession)?;
+        let begun = begin(&bound.secret, &tcp.challenge, &opening).ok_or(NotVouched::OtherConnection)?;
         if <[u8; 32]>::from(Sha256::digest(&begun.1)) != bound.hello {
-            return Err(NotVouched::OtherSession.into());
+            return Err(NotVouched::OtherConnection.into());
         }
         self.hello = Some(hello_of(begun)?);
         self.peer = Some(Peer::Munged(Credentials { uid: vouched.uid, gid: vouched.gid, groups: Vec::new() }));
@@ -114,10 +114,10 @@ pub fn uid_of(peer: Option<&Peer>) -> Option<u32> {
     }
 }
 
-/// Connections that have said hello, one of each origin in turn.
+/// Connections that have said hello, round-robin over origins.
 #[derive(Default)]
 pub struct Ready {
-    turns: VecDeque<Origin>,
+    order: VecDeque<Origin>,
     waiting: BTreeMap<Origin, VecDeque<u64>>,
 }
 
@@ -126,7 +126,7 @@ impl Ready {
     pub fn push(&mut self, origin: Origin, id: u64) {
         let waiting = self.waiting.entry(origin).or_default();
         if waiting.is_empty() {
-            self.turns.push_back(origin);
+            self.order.push_back(origin);
         }
         waiting.push_back(id);
     }
@@ -137,24 +137,24 @@ impl Ready {
         waiting.retain(|other| *other != id);
         if waiting.is_empty() {
             self.waiting.remove(&origin);
-            self.turns.retain(|other| *other != origin);
+            self.order.retain(|other| *other != origin);
         }
     }
 
     /// Nobody waits.
     pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+        self.order.is_empty()
     }
 
-    /// Whose turn it is.
+    /// The one to admit next.
     pub fn pop(&mut self) -> Option<u64> {
-        let origin = self.turns.pop_front()?;
+        let origin = self.order.pop_front()?;
         let waiting = self.waiting.get_mut(&origin)?;
         let id = waiting.pop_front();
         if waiting.is_empty() {
             self.waiting.remove(&origin);
         } else {
-            self.turns.push_back(origin);
+            self.order.push_back(origin);
         }
         id
     }
@@ -172,7 +172,7 @@ pub enum TurnedAway {
     /// Its user has as much as he may.
     #[error(transparent)]
     Usage(#[from] Exceeded),
-    /// There is no place for its job.
+    /// There is no room for its job.
     #[error(transparent)]
     Jobs(#[from] TooManyJobs),
     /// It does not know the key.
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_each_origin_is_admitted_in_turn() {
+    fn origins_are_admitted_round_robin() {
         let mut ready = Ready::default();
         (0..1_000).for_each(|id| ready.push(Origin::User(7), id));
         ready.push(Origin::User(8), 2_000);
@@ -227,6 +227,6 @@ mod tests {
         ready.remove(Origin::User(8), 2_001);
         ready.remove(Origin::User(7), 500);
         assert_eq!(std::iter::from_fn(|| ready.pop()).count(), 997);
-        assert!(ready.waiting.is_empty() && ready.turns.is_empty());
+        assert!(ready.waiting.is_empty() && ready.order.is_empty());
     }
 }

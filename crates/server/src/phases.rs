@@ -28,8 +28,8 @@ pub struct Phases {
     /// So that nobody pays for what is not there.
     is_on: AtomicBool,
     node: Mutex<Option<SharedIoNode>>,
-    /// [`isonomia_planning::IoNode::turns`] when a worker was last woken for it.
-    turns: AtomicU64,
+    /// [`isonomia_planning::IoNode::changes`] when a worker was last woken for it.
+    changes: AtomicU64,
     /// The wall clock when the first node was made.
     process: OnceLock<u64>,
     /// Nodes made.
@@ -40,7 +40,7 @@ pub struct Phases {
 
 impl Phases {
     /// The node that a policy is to have from now on, if it is one with exclusive phases. Nobody has it.
-    pub fn begin(&self, spec: &PolicySpec, place: Option<(ServerId, bool)>) -> Option<SharedIoNode> {
+    pub fn begin(&self, spec: &PolicySpec, member: Option<(ServerId, bool)>) -> Option<SharedIoNode> {
         let Scheme::Exclusive(settings) = spec.scheme() else {
             self.is_on.store(false, Ordering::Release);
             *self.lock() = None;
@@ -55,7 +55,7 @@ impl Phases {
             let mut node = node.lock();
             let own = node.join(now, &application_of(&scrub::job_info()));
             node.exempt(now, own);
-            if let Some((own, is_coordinator)) = place {
+            if let Some((own, is_coordinator)) = member {
                 node.set_coordinator(now, own, is_coordinator);
             }
         }
@@ -82,12 +82,12 @@ impl Phases {
     /// Wakes a worker if somebody else has the targets than when this was last called.
     pub fn look(&self, bell: &Bell) {
         let Some(node) = self.node() else { return };
-        let (turns, has_changed) = {
+        let (changes, has_changed) = {
             let mut node = node.lock();
             node.settle(clock::now());
-            (node.turns(), node.has_changed())
+            (node.changes(), node.has_changed())
         };
-        if self.turns.swap(turns, Ordering::AcqRel) != turns {
+        if self.changes.swap(changes, Ordering::AcqRel) != changes {
             bell.ring();
         }
         if has_changed {

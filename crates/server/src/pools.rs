@@ -1,10 +1,10 @@
-//! Places for connections that are not served yet, or that only ask operators' questions. Each kind of peer has a number of them,
-//! and each origin a part of that, so that nobody can take the places of others.
+//! Slots for connections that are not served yet, or that only ask operators' questions. Each kind of peer has a number of them,
+//! and each origin a part of that, so that nobody can take the slots of others.
 //!
-//! Whoever comes gets a place. If that is one too many, the longest unused place is taken away: of the same origin if it
+//! Whoever comes gets a slot. If that is one too many, the longest unused slot is taken away: of the same origin if it
 //! has more than its share, else of the origin that has the most, and of those that have as many, the longest unused of
 //! all. So a flood of connections from one origin displaces its own. A flood from ever new origins displaces those that have been
-//! there for longest: a client still gets in if it says hello before as many others have come as there are places.
+//! there for longest: a client still gets in if it says hello before as many others have come as there are slots.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -13,9 +13,9 @@ use std::net::IpAddr;
 /// Whose connection it is, as far as that is known without believing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
-    /// Root or the server's own user, by the kernel's word; in sessions of control also by munge's.
+    /// Root or the server's own user, by the kernel's word; in control connections also by munge's.
     Operator,
-    /// A user of this host, by the kernel's word; in sessions of control also of another one, by munge's.
+    /// A user of this host, by the kernel's word; in control connections also of another one, by munge's.
     User(u32),
     /// An address on the network that has not proved anything; of IPv6, the 64 bits that its network has.
     Address(u64),
@@ -23,7 +23,7 @@ pub enum Origin {
     Keyed,
 }
 
-/// What has places of its own.
+/// What has slots of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Operators,
@@ -32,9 +32,9 @@ enum Kind {
     Keyed,
 }
 
-/// How many places there are.
+/// How many slots there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct Slots {
     /// For operators of this host.
     pub operators: usize,
     /// For all other users of this host.
@@ -49,13 +49,13 @@ pub struct Places {
     pub keyed: usize,
 }
 
-impl Places {
+impl Slots {
     /// All of them.
     pub fn total(&self) -> usize {
         self.operators + self.users + self.addresses + self.keyed
     }
 
-    /// Places of a kind, and of them for one origin.
+    /// Slots of a kind, and of them for one origin.
     fn of(&self, kind: Kind) -> (usize, usize) {
         match kind {
             Kind::Operators => (self.operators, self.operators),
@@ -88,8 +88,8 @@ impl Origin {
 /// See the module. Connections go by number.
 #[derive(Debug)]
 pub struct Pools {
-    places: Places,
-    /// Where each connection is, and when it last used its place, in counts of such uses.
+    slots: Slots,
+    /// Where each connection is, and when it last used its slot, in counts of such uses.
     taken: HashMap<u64, (Origin, u64)>,
     /// The connections of each origin that has any, the longest unused first.
     origins: HashMap<Origin, BTreeSet<(u64, u64)>>,
@@ -98,14 +98,14 @@ pub struct Pools {
 
 impl Pools {
     /// Nobody is there.
-    pub fn new(places: Places) -> Self {
-        Self { places, taken: HashMap::new(), origins: HashMap::new(), uses: 0 }
+    pub fn new(slots: Slots) -> Self {
+        Self { slots, taken: HashMap::new(), origins: HashMap::new(), uses: 0 }
     }
 
-    /// Gives connection `id` a place, and names the one that has to go for it.
+    /// Gives connection `id` a slot, and names the one that has to go for it.
     pub fn enter(&mut self, id: u64, origin: Origin) -> Option<u64> {
         let kind = origin.kind();
-        let (of_kind, of_origin) = self.places.of(kind);
+        let (of_kind, of_origin) = self.slots.of(kind);
         let own = self.origins.get(&origin).map_or(0, BTreeSet::len);
         let all: usize = self.origins.iter().filter(|(o, _)| o.kind() == kind).map(|(_, set)| set.len()).sum();
         let loser = if own >= of_origin.max(1) {
@@ -125,7 +125,7 @@ impl Pools {
         gone
     }
 
-    /// Connection `id` used its place.
+    /// Connection `id` used its slot.
     pub fn touch(&mut self, id: u64) {
         let Some((origin, used)) = self.taken.get_mut(&id) else { return };
         let Some(set) = self.origins.get_mut(origin) else { return };
@@ -135,12 +135,12 @@ impl Pools {
         set.insert((self.uses, id));
     }
 
-    /// Whether connection `id` has a place.
+    /// Whether connection `id` has a slot.
     pub fn has(&self, id: u64) -> bool {
         self.taken.contains_key(&id)
     }
 
-    /// Connection `id` needs its place no more.
+    /// Connection `id` needs its slot no more.
     pub fn leave(&mut self, id: u64) {
         let Some((origin, used)) = self.taken.remove(&id) else { return };
         let Some(set) = self.origins.get_mut(&origin) else { return };
@@ -156,11 +156,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PLACES: Places = Places { operators: 2, users: 6, per_user: 3, addresses: 4, per_address: 2, keyed: 1 };
+    const SLOTS: Slots = Slots { operators: 2, users: 6, per_user: 3, addresses: 4, per_address: 2, keyed: 1 };
 
     #[test]
     fn a_flood_throws_out_its_own_connections() {
-        let mut pools = Pools::new(PLACES);
+        let mut pools = Pools::new(SLOTS);
         assert_eq!(pools.enter(1, Origin::Operator), None);
         assert_eq!(pools.enter(2, Origin::User(7)), None);
         let mut gone = (100..200).filter_map(|id| pools.enter(id, Origin::User(8)));
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn many_origins_lose_the_oldest_of_whoever_has_most() {
-        let mut pools = Pools::new(PLACES);
+        let mut pools = Pools::new(SLOTS);
         for (id, user) in [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (6, 4)] {
             assert_eq!(pools.enter(id, Origin::User(user)), None);
         }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn ever_new_origins_keep_none_out_whatever_its_address() {
         for (honest, hostile) in [(Origin::Address(u64::MAX), 0), (Origin::Address(0), 1 << 32)] {
-            let mut pools = Pools::new(PLACES);
+            let mut pools = Pools::new(SLOTS);
             let flood = |pools: &mut Pools, from: u64| pools.enter(from, Origin::Address(hostile + from));
             assert_eq!((1..=10).filter_map(|from| flood(&mut pools, from)).last(), Some(6));
             assert_eq!(pools.enter(100, honest), Some(7), "the longest unused");
@@ -197,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_uses_its_place_keeps_it() {
-        let mut pools = Pools::new(PLACES);
+    fn whoever_uses_its_slot_keeps_it() {
+        let mut pools = Pools::new(SLOTS);
         (1..=3).for_each(|id| assert_eq!(pools.enter(id, Origin::User(7)), None));
         pools.touch(1);
         assert_eq!(pools.enter(4, Origin::User(7)), Some(2));
@@ -219,7 +219,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_pool_is_ever_fuller_than_it_may_be(steps in proptest::collection::vec((0u8..3, 0u64..40, 0u32..8), 0..300)) {
-            let mut pools = Pools::new(PLACES);
+            let mut pools = Pools::new(SLOTS);
             let mut next = 0;
             for (step, id, who) in steps {
                 let origin = match who {
@@ -235,7 +235,7 @@ mod tests {
                 }
                 for kind in [Kind::Operators, Kind::Users, Kind::Addresses, Kind::Keyed] {
                     let of_kind = || pools.origins.iter().filter(|(o, _)| o.kind() == kind);
-                    let (max, each) = PLACES.of(kind);
+                    let (max, each) = SLOTS.of(kind);
                     prop_assert!(of_kind().map(|(_, set)| set.len()).sum::<usize>() <= max);
                     prop_assert!(of_kind().all(|(_, set)| set.len() <= each));
                 }

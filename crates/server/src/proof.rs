@@ -1,6 +1,6 @@
 //! Whether a request proves that its user came to the inode where it begins, and may do with it what it asks for.
 //!
-//! A capability holds for the user that it is made out to. A trusted session, whose peer is root or the server's own user,
+//! A capability is valid for the user that it is made out to. A trusted session, whose peer is root or the server's own user,
 //! may use everybody's, and name inodes without any: it could take what it wants from the store's directory, and where it
 //! is a mount the kernel has walked the path.
 

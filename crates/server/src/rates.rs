@@ -65,7 +65,7 @@ impl Rates {
 
     /// Divides anew. Gives what the other servers are to be told; nothing under a policy without rates.
     pub fn divide(&self, policy: &Mutex<Policy>, targets: &[Target], bell: &Bell, now: Nanos) -> Option<Table> {
-        // Held to the end: what is found out is about these rules.
+        // Locked to the end: what is found out is about these rules.
         let policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = policy.spec.rates()?;
         let mut divider = self.lock();

@@ -11,7 +11,7 @@
 //! The job whose stream it is. While others use the target, windows are small and are cut into *pieces*, each a request of
 //! that job as any other: it waits for its turn in the arbiter, counts in the depth, and is charged for the device's time.
 //! As many bytes that the job then finds in memory are paid for ([`Seen::paid_bytes`]). A read of what the device is reading
-//! ahead already waits for that; it takes no place in the depth, and had nothing of the device. While the job is alone, the host is told
+//! ahead already waits for that; it takes no slot of the depth, and had nothing of the device. While the job is alone, the host is told
 //! of a whole window at once, past the arbiter: there is nobody whose time that could be.
 //!
 //! # What is guaranteed

@@ -197,7 +197,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_file_that_takes_nothing_ends_the_record_and_holds_nobody_up() {
+    fn a_file_that_takes_nothing_ends_the_record_and_delays_nobody() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let mut record = Record::begin(writer.into(), 1_000).unwrap();
         let spec: PolicySpec = "job-fair".parse().unwrap();

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::locks::{Family, Holder, Lock, Owner};
+use crate::locks::{Family, Lock, Owner, Scope};
 use crate::mapping;
 use crate::mappings::SessionId;
 use crate::refusal::Refusal;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::thread::Thread;
 
 impl Core {
-    /// One connection of the session less; with the last, the session gives up what it holds.
+    /// One connection of the session less; with the last, the session gives up what it has.
     pub fn leave_session(&self, key: SessionKey) {
         // Whoever freezes a volume must find what the session has written: in the table of sessions, or, because it waits for
         // this passage to end, where it is put below.
@@ -67,14 +67,14 @@ impl Core {
     /// Has sessions that have ended give up their locks and mappings, and tells new ones when they may have any. Afterwards it
     /// is time for [`Self::release_due`]. May wait for the storage.
     pub fn end_holders(&self, now: Nanos) -> Result<(), StoreError> {
-        let holds = |session: &sessions::Session, (uid, _): SessionKey| {
-            // Locks of open files end with the references that the session held. These are not looked through here, so if there
+        let has = |session: &sessions::Session, (uid, _): SessionKey| {
+            // Locks of open files end with the references that the session had. These are not looked through here, so if there
             // are any such locks, some may be the session's.
-            let has_locks = self.locks.are_there_any_of_files() || self.locks.holds(Holder::Session(session.number));
+            let has_locks = self.locks.are_there_any_of_files() || self.locks.has_any(Scope::Session(session.number));
             has_locks || self.mappings.any_of((uid, session.number))
         };
-        let ended = self.holders.strike(&self.store, now, holds)?;
-        self.locks.release_all(ended.iter().map(|(_, session)| Holder::Session(session.number)));
+        let ended = self.holders.strike(&self.store, now, has)?;
+        self.locks.release_all(ended.iter().map(|(_, session)| Scope::Session(session.number)));
         for ((uid, _), session) in ended {
             self.end_mappings((uid, session.number));
         }
@@ -94,14 +94,14 @@ impl Core {
         }
     }
 
-    /// Registers a reference that the store has counted for the session in the `place` that was reserved for it, or gives it
+    /// Registers a reference that the store has counted for the session in the room that was `reserved` for it, or gives it
     /// back to the store: the session has ended meanwhile.
-    pub fn add_reference(&self, place: Reserved<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
-        let held = place.take(ino, number, self.store.namespace().lost_writes(ino));
-        if held.is_err() {
+    pub fn add_reference(&self, reserved: Reserved<'_>, ino: Ino, number: u64) -> Result<(), Refusal> {
+        let taken = reserved.take(ino, number, self.store.namespace().lost_writes(ino));
+        if taken.is_err() {
             self.store.release(ino)?;
         }
-        Ok(held?)
+        Ok(taken?)
     }
 
     /// Gives back one reference of the session to `ino` as the open file `number`, if it has one.
@@ -150,11 +150,11 @@ impl Core {
     /// A session gave up the open file `number`: if it was the last, its locks go.
     pub fn file_closed(&self, ino: Ino, number: u64) {
         if self.locks.has_file_lock(ino, number) && !self.sessions.any_has_reference(ino, number) {
-            self.locks.release_all([Holder::File(number)]);
+            self.locks.release_all([Scope::File(number)]);
         }
     }
 
-    /// Gives back what sessions held that ended long enough before `now`.
+    /// Gives back what sessions had that ended long enough before `now`.
     pub fn release_due(&self, now: Nanos) {
         let _passage = self.store.namespace().passage();
         self.release_queue.due(now).iter().for_each(|left| self.give_back(left));
@@ -215,7 +215,7 @@ mod tests {
             (reply, OpenReply::read_from_prefix(&payload).ok().map(|(opened, _)| opened))
         }
 
-        /// Whether nothing holds the file: without its name it is gone.
+        /// Whether nobody has the file open: without its name it is gone.
         fn is_free(&self, ino: u64, name: &[u8]) -> bool {
             self.core.release_due(clock::now());
             let caller = &isonomia_store::Caller::ROOT;

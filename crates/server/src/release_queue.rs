@@ -1,7 +1,7 @@
-//! What sessions that ended held, until the caretaker gives it back: that may wait for the storage, and the end of a
+//! What sessions that ended had, until the caretaker gives it back: that may wait for the storage, and the end of a
 //! connection must not.
 //!
-//! A process that executes another program leaves its open files to the new program, but not its connections. What it held
+//! A process that executes another program leaves its open files to the new program, but not its connections. What it had
 //! stays here for [`EXEC_GRACE`]: until the new program has connected and taken references of its own, an open file without a
 //! name must not be removed.
 
@@ -30,7 +30,7 @@ struct Waiting {
 }
 
 impl ReleaseQueue {
-    /// Keeps what a process of user `uid` held, for its next program if it has one; gives what has to go instead.
+    /// Keeps what a process of user `uid` had, for its next program if it has one; gives what has to go instead.
     pub fn keep(&self, now: Nanos, uid: u32, left: Left, has_next_program: bool) -> Option<Left> {
         if left.references.is_empty() && left.writes.is_empty() {
             return None;
@@ -71,7 +71,7 @@ mod tests {
     use crate::sessions::Sessions;
     use isonomia_units::Ino;
 
-    /// What a session leaves that held `inos`.
+    /// What a session leaves that had `inos`.
     fn left(inos: &[u64]) -> Left {
         let sessions = Sessions::default();
         let session = sessions.join((7, 1));

@@ -9,7 +9,7 @@
 //! sends each program one of another open file, which lives as long as the descriptor, a copy of it, or a mapping by it
 //! does, in whatever process. [`Segment::is_in_use`] and [`Segment::may_be_stored_to`] ask.
 //!
-//! Who changes the file or the segment holds its state. What a program stores while the server writes to the same bytes is
+//! Who changes the file or the segment has locked its state. What a program stores while the server writes to the same bytes is
 //! as with any two writes at once.
 
 use crate::jobs::Job;
@@ -52,17 +52,17 @@ pub struct Segment {
     state: Mutex<State>,
 }
 
-/// What changes of a segment, for whoever holds it.
+/// What changes of a segment, for whoever has locked it.
 #[derive(Debug)]
 pub struct State {
-    /// Of each block, the hash of what the objects held when it was last brought to or from them; 0 if that is not known.
+    /// Of each block, the hash of what was in the objects when it was last brought to or from them; 0 if that is not known.
     sums: Vec<u64>,
     /// Whether programs may have stored to it.
     is_stored_to: bool,
     /// Bytes from the beginning on for which the host has given memory.
     allocated: u64,
     /// For whom it is counted: nobody, if an earlier server made it.
-    place: Option<Permit>,
+    permit: Option<Permit>,
     /// Whether it has the file's mapping, or waits for it.
     pub mapping: Mapping,
     /// The job that asked for it last.
@@ -98,13 +98,13 @@ pub enum NotExtended {
 }
 
 impl Segment {
-    /// A segment of `ino` that reaches nowhere, as the file `name` in `dir`, which is counted at `place`.
-    pub fn create(dir: Arc<OwnedFd>, name: String, ino: Ino, place: Permit, now: Nanos) -> Result<Self, Errno> {
+    /// A segment of `ino` that reaches nowhere, as the file `name` in `dir`, which is counted by `permit`.
+    pub fn create(dir: Arc<OwnedFd>, name: String, ino: Ino, permit: Permit, now: Nanos) -> Result<Self, Errno> {
         // A segment that has this name already is of an inode that was removed.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::fchmod(rustix::fs::openat(&*dir, &*name, flags, PLAIN)?, PLAIN)?;
         let memory = open_for_reading(&dir, &name)?;
-        Ok(Self::over(ino, (dir, name), memory, false, Some(place), now))
+        Ok(Self::over(ino, (dir, name), memory, false, Some(permit), now))
     }
 
     /// The segment that an earlier server left as the file `name` in `dir`, with what stands in it. What programs did not
@@ -126,14 +126,14 @@ impl Segment {
         (dir, name): (Arc<OwnedFd>, String),
         memory: OwnedFd,
         is_stored_to: bool,
-        place: Option<Permit>,
+        permit: Option<Permit>,
         now: Nanos,
     ) -> Self {
         let state = State {
             sums: Vec::new(),
             is_stored_to,
             allocated: 0,
-            place,
+            permit,
             mapping: if is_stored_to { Mapping::Asked } else { Mapping::None },
             job: None,
             asked_at: now,
@@ -149,7 +149,7 @@ impl Segment {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A descriptor to write to it by. Only who holds the state asks for one.
+    /// A descriptor to write to it by. Only who has locked the state asks for one.
     fn writable(&self) -> Result<OwnedFd, Errno> {
         self.open_anew(OFlags::RDWR)
     }
@@ -181,12 +181,12 @@ impl Segment {
         reach.min(whole_pages(size))
     }
 
-    /// Makes it reach to `end` at least; gives how many bytes of the file were read for that. It is counted at `place`, if it is
+    /// Makes it reach to `end` at least; gives how many bytes of the file were read for that. It is counted by `permit`, if it is
     /// not yet counted at any.
-    pub fn extend(&self, state: &mut State, store: &Store, end: u64, place: &Permit) -> Result<u64, NotExtended> {
+    pub fn extend(&self, state: &mut State, store: &Store, end: u64, permit: &Permit) -> Result<u64, NotExtended> {
         let (before, size) = (self.reach(), store.namespace().size(self.ino)?);
         let reach = before.max(whole_pages(end));
-        self.make_room(state, Self::resident(reach, size), Some(place))?;
+        self.make_room(state, Self::resident(reach, size), Some(permit))?;
         // Also if somebody cut it.
         if rustix::fs::fstat(&self.memory).map_or(0, |stat| stat.st_size as u64) < reach {
             let grown = self.writable().and_then(|memory| rustix::fs::ftruncate(memory, reach));
@@ -204,15 +204,15 @@ impl Segment {
 
     /// Makes sure that the first `len` bytes are counted, and that the host has memory for them: whoever touches memory
     /// that a host does not have is killed.
-    fn make_room(&self, state: &mut State, len: u64, place: Option<&Permit>) -> Result<(), NotExtended> {
+    fn make_room(&self, state: &mut State, len: u64, permit: Option<&Permit>) -> Result<(), NotExtended> {
         if len > SEGMENT_LEN_MAX {
             return Err(NotExtended::NoMemory);
         }
-        if let (None, Some(place)) = (&state.place, place) {
-            state.place = Some(place.beside(0).map_err(|_| NotExtended::NoMemory)?);
+        if let (None, Some(permit)) = (&state.permit, permit) {
+            state.permit = Some(permit.beside(0).map_err(|_| NotExtended::NoMemory)?);
         }
-        if let Some(place) = &mut state.place {
-            place.grow(len).map_err(|_| NotExtended::NoMemory)?;
+        if let Some(permit) = &mut state.permit {
+            permit.grow(len).map_err(|_| NotExtended::NoMemory)?;
         }
         if len > state.allocated {
             let (from, more) = (state.allocated, len - state.allocated);
@@ -232,12 +232,12 @@ impl Segment {
         self.open_anew(if stores { OFlags::RDWR } else { OFlags::RDONLY })
     }
 
-    /// Whether any process has a descriptor or a mapping of it, or is about to be given one. The caller holds the state.
+    /// Whether any process has a descriptor or a mapping of it, or is about to be given one. The caller has locked the state.
     pub fn is_in_use(&self) -> bool {
         !self.has_lease(nix::libc::F_WRLCK)
     }
 
-    /// Whether any process has one to write, or is about to be given one. The caller holds the state.
+    /// Whether any process has one to write, or is about to be given one. The caller has locked the state.
     pub fn may_be_stored_to(&self) -> bool {
         !self.has_lease(nix::libc::F_RDLCK)
     }
@@ -265,7 +265,7 @@ impl Segment {
         }
     }
 
-    /// Reads what the objects hold of `range`, into the memory if `into_memory`; gives how many bytes.
+    /// Reads what is in the objects of `range`, into the memory if `into_memory`; gives how many bytes.
     fn take_from_objects(
         &self,
         state: &mut State,
@@ -325,7 +325,7 @@ impl Segment {
         self.reach().saturating_sub(offset).min(len as u64) as usize
     }
 
-    /// Puts the bytes that it has from `offset` on in place of those in `sink`, which the objects gave. False if it ended
+    /// Puts the bytes that it has from `offset` on instead of those in `sink`, which the objects gave. False if it ended
     /// meanwhile: then the objects have to be asked again.
     pub fn overlay(&self, offset: u64, mut sink: Sink<'_>) -> Result<bool, StoreError> {
         let len = self.within(offset, sink.len());
@@ -453,7 +453,7 @@ impl State {
     }
 }
 
-/// Gives `write` the blocks of `piece`, which begins at `start` of the file, that are not what the objects hold; gives how
+/// Gives `write` the blocks of `piece`, which begins at `start` of the file, that are not as in the objects; gives how
 /// many bytes it wrote.
 fn write_changed(
     state: &mut State,

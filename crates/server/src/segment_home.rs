@@ -29,13 +29,13 @@ const TRIES: u32 = 4;
 #[derive(Debug, Default)]
 pub struct Home {
     /// None where the host has no memory for files.
-    place: Option<Place>,
+    naming: Option<Naming>,
     dir: Option<(Arc<OwnedFd>, PathBuf)>,
 }
 
 /// What its names are made of.
 #[derive(Debug)]
-struct Place {
+struct Naming {
     metadata: PathBuf,
     /// All but the random number.
     stem: String,
@@ -44,16 +44,16 @@ struct Place {
 impl Home {
     /// That of the server whose metadata lie in `metadata`.
     pub fn of(metadata: &Path) -> Self {
-        let place = Place::of(metadata, Path::new(MEMORY_DIR)).inspect_err(|reason| {
+        let naming = Naming::of(metadata, Path::new(MEMORY_DIR)).inspect_err(|reason| {
             tracing::warn!(%reason, "programs cannot have writable shared mappings");
         });
-        Self { place: place.ok(), dir: None }
+        Self { naming: naming.ok(), dir: None }
     }
 
     /// The directory, if there is one.
     pub fn find(&mut self) -> Option<Arc<OwnedFd>> {
         if self.dir.is_none() {
-            self.dir = self.place.as_ref().and_then(|place| own(&place.kept()?));
+            self.dir = self.naming.as_ref().and_then(|naming| own(&naming.kept()?));
         }
         self.dir.as_ref().map(|(dir, _)| dir.clone())
     }
@@ -61,7 +61,7 @@ impl Home {
     /// The directory; made if there is none.
     pub fn open(&mut self) -> Option<Arc<OwnedFd>> {
         if self.find().is_none() {
-            self.dir = self.place.as_ref().and_then(Place::make);
+            self.dir = self.naming.as_ref().and_then(Naming::make);
         }
         self.find()
     }
@@ -81,7 +81,7 @@ impl Drop for Home {
     }
 }
 
-impl Place {
+impl Naming {
     fn of(metadata: &Path, memory: &Path) -> Result<Self, String> {
         let shown = memory.display();
         let found = rustix::fs::statfs(memory).map_err(|errno| format!("{shown}: {errno}"))?;
@@ -110,7 +110,7 @@ impl Place {
                 Ok(()) => return own(&path),
                 Err(Errno::EXIST) => {}
                 Err(errno) => {
-                    tracing::warn!(path = %path.display(), %errno, "there is no place for the memory of mapped files");
+                    tracing::warn!(path = %path.display(), %errno, "there is no directory for the memory of mapped files");
                     return None;
                 }
             }
@@ -183,34 +183,34 @@ mod tests {
     fn another_name_is_drawn_only_where_one_is_taken() {
         let (metadata, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let gone = memory.path().join("gone");
-        let place = Place { metadata: metadata.path().to_owned(), stem: format!("{}/mapped-", gone.display()) };
-        assert!(place.make().is_none());
-        let kept = place.kept().unwrap();
-        assert!(place.make().is_none());
-        assert_eq!(place.kept().unwrap(), kept, "another name would do no better");
+        let naming = Naming { metadata: metadata.path().to_owned(), stem: format!("{}/mapped-", gone.display()) };
+        assert!(naming.make().is_none());
+        let kept = naming.kept().unwrap();
+        assert!(naming.make().is_none());
+        assert_eq!(naming.kept().unwrap(), kept, "another name would do no better");
         std::fs::create_dir_all(&kept).unwrap();
-        let (_, made) = place.make().unwrap();
+        let (_, made) = naming.make().unwrap();
         assert_ne!(made, kept);
-        assert_eq!(place.kept().unwrap(), made);
+        assert_eq!(naming.kept().unwrap(), made);
     }
 
     #[test]
     fn a_directory_that_others_made_or_may_enter_is_none_of_ours() {
-        if Place::of(Path::new("/"), Path::new(MEMORY_DIR)).is_err() {
+        if Naming::of(Path::new("/"), Path::new(MEMORY_DIR)).is_err() {
             return isonomia_testbed::skip("there is no file system in memory");
         }
         let (metadata, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in(MEMORY_DIR).unwrap());
-        let home = || Home { place: Some(Place::of(metadata.path(), memory.path()).unwrap()), dir: None };
+        let home = || Home { naming: Some(Naming::of(metadata.path(), memory.path()).unwrap()), dir: None };
         let made = || std::fs::read_dir(memory.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
         // What could be known of a name before.
         for number in 0..16 {
-            let stem = home().place.as_ref().unwrap().stem.clone();
+            let stem = home().naming.as_ref().unwrap().stem.clone();
             std::fs::write(format!("{stem}{number}"), "").unwrap();
         }
         let mut first = home();
         assert!(first.find().is_none());
         assert!(first.open().is_some());
-        let path = first.place.as_ref().unwrap().kept().unwrap();
+        let path = first.naming.as_ref().unwrap().kept().unwrap();
         assert_eq!(made().len(), 17);
         // The next server finds it, also where this one was killed.
         std::mem::forget(first);
@@ -227,7 +227,7 @@ mod tests {
             assert!(next.find().is_none());
             let dir = next.open().unwrap();
             assert_eq!(rustix::fs::fstat(&dir).unwrap().st_mode & 0o777, 0o700);
-            let other = next.place.as_ref().unwrap().kept().unwrap();
+            let other = next.naming.as_ref().unwrap().kept().unwrap();
             assert!(other != path && other.is_dir());
             drop(next);
             std::fs::remove_dir(&path).or_else(|_| std::fs::remove_file(&path)).unwrap();

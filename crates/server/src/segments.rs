@@ -241,14 +241,14 @@ impl Segments {
 
 impl Segments {
     /// The segment of `ino`, and whether it is new.
-    fn begin(&self, ino: Ino, generation: u32, place: Permit) -> Result<(Arc<Segment>, bool), Unmapped> {
+    fn begin(&self, ino: Ino, generation: u32, permit: Permit) -> Result<(Arc<Segment>, bool), Unmapped> {
         let mut home = self.home();
         let mut table = self.table_to_change();
         if let Some(segment) = table.get(&ino) {
             return Ok((segment.clone(), false));
         }
         let dir = home.open().ok_or(Unmapped::None)?;
-        let created = Segment::create(dir, name(ino, generation), ino, place, clock::now());
+        let created = Segment::create(dir, name(ino, generation), ino, permit, clock::now());
         if matches!(created, Err(Errno::NOENT)) {
             // Somebody has removed the directory; who asks again finds another one.
             home.forget();

@@ -394,7 +394,7 @@ impl Core {
         };
         let Work { pending, id, .. } = *work;
         let paid = Paid { served: Served { pending, id, reply, payload }, charged };
-        if let Some(paid) = pages.hold(paid) {
+        if let Some(paid) = pages.delay(paid) {
             self.answer_paid(&paid, now);
         }
     }

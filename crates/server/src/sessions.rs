@@ -1,8 +1,8 @@
-//! The table of sessions: client processes, what each of them holds, the limits of that, and its end.
+//! The table of sessions: client processes, what each of them has, the limits of that, and its end.
 //!
 //! A session begins with a process's first connection and ends with its last. A request may still be served while that
 //! happens, so whatever is registered for a session may come late: [`Session::reserve`] and [`Reserved::take`] refuse once the session has ended,
-//! and its caller undoes what it did. Nothing that a session holds outlives it, but for what it hands over to the program
+//! and its caller undoes what it did. Nothing that a session has outlives it, but for what it hands over to the program
 //! that its process executes ([`crate::release_queue`]).
 //!
 //! References are counted for each session and for each user, over all of the user's sessions. Each takes [`REFERENCE_BYTES`] of
@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// References that one session holds at most: its open files.
+/// References that one session has at most: its open files.
 pub const REFERENCES_PER_SESSION_MAX: u64 = 65_536;
-/// References that all sessions of one user hold at most, with those that are handed over.
+/// References that all sessions of one user have at most, with those that are handed over.
 pub const REFERENCES_PER_USER_MAX: u64 = 262_144;
 
-/// Memory that a reference is charged: its entry here, and its inode's in the store and its caches, which stay while it is held.
+/// Memory that a reference is charged: its entry here, and its inode's in the store and its caches, which stay while it is there.
 /// 1.2 to 1.7 KB were measured.
 pub const REFERENCE_BYTES: u64 = 2 << 10;
 
@@ -55,18 +55,18 @@ pub struct Session {
     pub hands_over: AtomicBool,
     /// It may claim the locks and mappings that the same process had when the server stopped: [`crate::holders`].
     pub continues: AtomicBool,
-    held: Mutex<Held>,
+    state: Mutex<State>,
     user: Arc<References>,
     /// Who is charged for references.
     account: OnceLock<Account>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    /// How often the session holds an inode as the open file of a number.
+struct State {
+    /// How often the session has an inode as the open file of a number.
     references: BTreeMap<(Ino, u64), u64>,
     count: u64,
-    /// Of each inode that it holds: how often bytes were lost, as far as the session has heard of it.
+    /// Of each inode that it has: how often bytes were lost, as far as the session has heard of it.
     heard: HashMap<Ino, u64>,
     /// Spread files whose objects it may write.
     writes: HashSet<Ino>,
@@ -79,10 +79,10 @@ struct Held {
 #[derive(Debug, Default)]
 struct References(AtomicU64);
 
-/// What a session that ended held, still counted for its user until this is dropped.
+/// What a session that ended had, still counted for its user until this is dropped.
 #[derive(Debug)]
 pub struct Left {
-    /// Inodes with the numbers of open files, and how often each was held.
+    /// Inodes with the numbers of open files, and how often each was open.
     pub references: Vec<((Ino, u64), u64)>,
     /// Spread files that it had not closed, and whose objects it may have written to without telling.
     pub writes: Vec<Ino>,
@@ -104,7 +104,7 @@ impl Drop for Left {
 impl Session {
     fn new(number: u64, user: Arc<References>) -> Self {
         let (hands_over, continues) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { number, hands_over, continues, held: Mutex::default(), user, account: OnceLock::new() }
+        Self { number, hands_over, continues, state: Mutex::default(), user, account: OnceLock::new() }
     }
 
     /// References are charged to this account, unless they are to another one already.
@@ -112,8 +112,8 @@ impl Session {
         self.account.get_or_init(|| account);
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, bytes: u64) -> Result<(), ReferenceError> {
@@ -133,11 +133,11 @@ impl Session {
 
     /// Reserves room for one more reference. To be called before the operation changes anything, because it may be refused.
     pub fn reserve(&self) -> Result<Reserved<'_>, ReferenceError> {
-        let mut held = self.held();
-        if held.has_ended {
+        let mut state = self.state();
+        if state.has_ended {
             return Err(ReferenceError::Ended);
         }
-        if held.count >= REFERENCES_PER_SESSION_MAX {
+        if state.count >= REFERENCES_PER_SESSION_MAX {
             return Err(ReferenceError::Session);
         }
         let more = |count: u64| (count < REFERENCES_PER_USER_MAX).then(|| count + 1);
@@ -146,23 +146,23 @@ impl Session {
             self.user.0.fetch_sub(1, Ordering::Relaxed);
             return Err(error);
         }
-        held.count += 1;
+        state.count += 1;
         Ok(Reserved { session: self, is_taken: false })
     }
 
     /// One reference less; false if there was none.
     pub fn release(&self, ino: Ino, number: u64) -> bool {
-        let mut held = self.held();
-        match held.references.get_mut(&(ino, number)) {
-            Some(1) => drop(held.references.remove(&(ino, number))),
+        let mut state = self.state();
+        match state.references.get_mut(&(ino, number)) {
+            Some(1) => drop(state.references.remove(&(ino, number))),
             Some(count) => *count -= 1,
             None => return false,
         }
-        held.count -= 1;
-        let is_last = held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_none();
-        let was_writer = is_last && held.writes.remove(&ino);
+        state.count -= 1;
+        let is_last = state.references.range((ino, 0)..=(ino, u64::MAX)).next().is_none();
+        let was_writer = is_last && state.writes.remove(&ino);
         if is_last {
-            held.heard.remove(&ino);
+            state.heard.remove(&ino);
         }
         self.user.0.fetch_sub(1, Ordering::Relaxed);
         self.give_back(REFERENCE_BYTES + if was_writer { WRITER_BYTES } else { 0 });
@@ -171,43 +171,43 @@ impl Session {
 
     /// Of how many losses of bytes the session has heard, of a file that it has open.
     pub fn heard(&self, ino: Ino) -> Option<u64> {
-        self.held().heard.get(&ino).copied()
+        self.state().heard.get(&ino).copied()
     }
 
     /// It has heard of so many.
     pub fn hear(&self, ino: Ino, lost_writes: u64) {
-        if let Some(heard) = self.held().heard.get_mut(&ino) {
+        if let Some(heard) = self.state().heard.get_mut(&ino) {
             *heard = (*heard).max(lost_writes);
         }
     }
 
     /// The session may write the objects of a spread file until it has given back all references to it.
     pub fn add_writer(&self, ino: Ino) -> Result<(), ReferenceError> {
-        let mut held = self.held();
-        if held.has_ended {
+        let mut state = self.state();
+        if state.has_ended {
             return Err(ReferenceError::Ended);
         }
-        if held.writes.len() as u64 >= REFERENCES_PER_SESSION_MAX && !held.writes.contains(&ino) {
+        if state.writes.len() as u64 >= REFERENCES_PER_SESSION_MAX && !state.writes.contains(&ino) {
             return Err(ReferenceError::Session);
         }
-        if !held.writes.contains(&ino) {
+        if !state.writes.contains(&ino) {
             self.take(WRITER_BYTES)?;
-            held.writes.insert(ino);
+            state.writes.insert(ino);
         }
         Ok(())
     }
 
     /// Whether it may write the objects of this file.
     pub fn is_writer(&self, ino: Ino) -> bool {
-        self.held().writes.contains(&ino)
+        self.state().writes.contains(&ino)
     }
 
     /// The session closes a file to which this server knows of no reference, because it has started since: unless the session
     /// has other references, it writes the file's objects no more. True if it might have written them until now.
     pub fn forget_writer(&self, ino: Ino) -> bool {
-        let mut held = self.held();
-        let is_open = held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_some();
-        let was_writer = !is_open && held.writes.remove(&ino);
+        let mut state = self.state();
+        let is_open = state.references.range((ino, 0)..=(ino, u64::MAX)).next().is_some();
+        let was_writer = !is_open && state.writes.remove(&ino);
         if was_writer {
             self.give_back(WRITER_BYTES);
         }
@@ -216,36 +216,36 @@ impl Session {
 
     /// Whether it may write the objects of files in `volume`.
     fn writes_in(&self, volume: VolumeId) -> bool {
-        self.held().writes.iter().any(|ino| ino.volume() == volume)
+        self.state().writes.iter().any(|ino| ino.volume() == volume)
     }
 
     /// Whether it has the open file `number` of `ino`.
     pub fn has_reference(&self, ino: Ino, number: u64) -> bool {
-        self.held().references.contains_key(&(ino, number))
+        self.state().references.contains_key(&(ino, number))
     }
 
     /// It is about to have a lock or a mapping. True if it is to be noted for that: it is not yet, and has not ended.
-    pub fn begin_to_hold(&self) -> bool {
-        let mut held = self.held();
-        !held.has_ended && !std::mem::replace(&mut held.is_noted, true)
+    pub fn begin_note(&self) -> bool {
+        let mut state = self.state();
+        !state.has_ended && !std::mem::replace(&mut state.is_noted, true)
     }
 
     /// Whether the process has gone. Who registers something elsewhere looks afterwards: what was registered before is
     /// given up by the end of the session, and what comes later its maker has to undo.
     pub fn has_ended(&self) -> bool {
-        self.held().has_ended
+        self.state().has_ended
     }
 
     fn end(&self) -> Left {
-        let mut held = self.held();
-        held.has_ended = true;
-        held.count = 0;
-        held.heard = HashMap::new();
-        let (references, writes) = (std::mem::take(&mut held.references), std::mem::take(&mut held.writes));
+        let mut state = self.state();
+        state.has_ended = true;
+        state.count = 0;
+        state.heard = HashMap::new();
+        let (references, writes) = (std::mem::take(&mut state.references), std::mem::take(&mut state.writes));
         Left {
             references: references.into_iter().collect(),
             writes: writes.into_iter().collect(),
-            was_noted: held.is_noted,
+            was_noted: state.is_noted,
             user: self.user.clone(),
             account: self.account.get().cloned(),
         }
@@ -264,12 +264,12 @@ impl Reserved<'_> {
     /// has ended meanwhile, it is to be given back there. Of losses of bytes up to now,
     /// `lost_writes`, the session need not hear if it did not have the file open.
     pub fn take(mut self, ino: Ino, number: u64, lost_writes: u64) -> Result<(), ReferenceError> {
-        let mut held = self.session.held();
-        if held.has_ended {
+        let mut state = self.session.state();
+        if state.has_ended {
             return Err(ReferenceError::Ended);
         }
-        *held.references.entry((ino, number)).or_insert(0) += 1;
-        held.heard.entry(ino).or_insert(lost_writes);
+        *state.references.entry((ino, number)).or_insert(0) += 1;
+        state.heard.entry(ino).or_insert(lost_writes);
         self.is_taken = true;
         Ok(())
     }
@@ -280,10 +280,10 @@ impl Drop for Reserved<'_> {
         if self.is_taken {
             return;
         }
-        let mut held = self.session.held();
+        let mut state = self.session.state();
         // The end of a session counts for what it had registered.
-        if !held.has_ended {
-            held.count -= 1;
+        if !state.has_ended {
+            state.count -= 1;
         }
         self.session.user.0.fetch_sub(1, Ordering::Relaxed);
         self.session.give_back(REFERENCE_BYTES);
@@ -331,7 +331,7 @@ impl Sessions {
         session.clone()
     }
 
-    /// One connection of the session less; with the last it ends, and this is what it held.
+    /// One connection of the session less; with the last it ends, and this is what it had.
     pub fn leave(&self, key: SessionKey) -> Option<(Arc<Session>, Left)> {
         let mut table = self.table();
         let (_, connections) = table.sessions.get_mut(&key)?;
@@ -380,7 +380,7 @@ mod tests {
             session.add_writer(Ino(ino)).unwrap();
         }
         assert!(session.release(Ino(5), 1) && session.release(Ino(6), 1));
-        // After a start of the server a session may write what it holds no reference to.
+        // After a start of the server a session may write what it has no reference to.
         session.add_writer(Ino(8)).unwrap();
         session.add_writer(Ino(9)).unwrap();
         assert!(session.forget_writer(Ino(8)) && !session.forget_writer(Ino(8)) && !session.forget_writer(Ino(5)));
@@ -475,9 +475,9 @@ mod tests {
         drop(sessions.leave(KEY));
         assert_eq!(session.add_reference(Ino(5), 1), Err(ReferenceError::Ended));
         let next = sessions.join(KEY);
-        let place = next.reserve().unwrap();
+        let reserved = next.reserve().unwrap();
         drop(sessions.leave(KEY));
-        assert_eq!(place.take(Ino(5), 1, 0), Err(ReferenceError::Ended));
+        assert_eq!(reserved.take(Ino(5), 1, 0), Err(ReferenceError::Ended));
         assert_eq!(next.user.0.load(Ordering::Relaxed), 0);
         let next = sessions.join(KEY);
         assert!(!Arc::ptr_eq(&session, &next));
@@ -502,9 +502,9 @@ mod tests {
         let (_, left) = sessions.leave((7, 0)).unwrap();
         assert_eq!(one_more.add_reference(Ino(5), 0), Err(ReferenceError::User), "what is handed over counts");
         drop(left);
-        let place = one_more.reserve().unwrap();
+        let reserved = one_more.reserve().unwrap();
         assert_eq!(one_more.user.0.load(Ordering::Relaxed), REFERENCES_PER_USER_MAX - REFERENCES_PER_SESSION_MAX + 1);
-        drop(place);
+        drop(reserved);
         one_more.reserve().unwrap().take(Ino(5), 0, 0).unwrap();
         assert!(full[1].release(Ino(5), 3));
     }

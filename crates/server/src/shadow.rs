@@ -50,7 +50,7 @@ impl Shadowing {
                 return Err(format!("{word} is decided by a cluster's controller, and this server is in no cluster"));
             }
         }
-        // Held to the end: a job that joins meanwhile is announced to the new arbiters.
+        // Locked to the end: a job that joins meanwhile is announced to the new arbiters.
         let policy = policy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(spec) = spec.as_ref().filter(|spec| !fit_together(&policy.spec, spec)) {
             let (own, beside) = (policy.spec.prefixes().len(), spec.prefixes().len());

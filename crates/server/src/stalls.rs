@@ -7,7 +7,7 @@
 //! whoever stalls on every connection that he has keeps himself waiting, nobody is cut off for want of memory, and there is a
 //! bound to all of it.
 //!
-//! Who waits holds nothing of what he waits for, and who has memory waits for nothing but the device and his client. A client
+//! Who waits has nothing of what he waits for, and who has memory waits for nothing but the device and his client. A client
 //! that moves nothing for a while is cut off ([`crate::intake`]).
 
 mod memory;

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SUBSTITUTES_MAX: usize = 16;
 /// A thread that has been serving one request for this long waits for something.
 const WAITING_AFTER: Nanos = Nanos::from_millis(50);
-/// In place of a time: the thread serves nothing.
+/// Instead of a time: the thread serves nothing.
 const IDLE: u64 = 0;
-/// In place of a time: there is no such thread.
+/// Instead of a time: there is no such thread.
 const ABSENT: u64 = u64::MAX;
 /// Beside a time: the thread is not counted among those that are awake while it serves this.
 const COUNTED_OUT: u64 = 1 << 63;

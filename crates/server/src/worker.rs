@@ -161,7 +161,7 @@ fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64, found_nothing: bo
     if awake <= 1 && !(found_nothing && core.leave_all()) {
         return Slept::Not;
     }
-    // In this order: a worker that turns away from the connections either finds this one asleep and rings, or
+    // In this order: a worker that looks away from the connections either finds this one asleep and rings, or
     // makes the exchange fail, and who is the last has to be found out anew.
     core.asleep.fetch_add(1, Ordering::AcqRel);
     let slept = core.awake.compare_exchange(awake, awake - 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();

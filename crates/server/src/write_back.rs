@@ -17,7 +17,7 @@
 //! As long as [`Manner`] says; how many bytes that is, is learnt from the last chunks ([`CostLearner`]). While somebody reads from
 //! the device chunks are short, so that the next request waits for no more than the few that are in service: a job has
 //! one at once, and more only while it is behind its share of the device's time. Where one job alone uses the target, its
-//! chunks are large and take no place in the depth, so that its writes to memory do not wait for the device.
+//! chunks are large and take no slot of the depth, so that its writes to memory do not wait for the device.
 //!
 //! # What is charged
 //! Where the policy divides the device's time, a write to memory is charged for what of it overwrites pages that
@@ -28,8 +28,8 @@
 //! # What is guaranteed
 //! What is acknowledged and not on the device is at most what the device wrote lately in [`AHEAD`] ([`DIRTY_BYTES_FIRST`] until it
 //! has written anything), within [`DIRTY_BYTES_MIN`] and a fraction of the memory, and beyond it one round of requests. Above that the *replies* of
-//! writes are held until the device has caught up: their clients have no more than a few requests each, and the target
-//! goes on with others'. They are held of jobs only that have more than their part of the bound. That is divided as the policy
+//! writes are delayed until the device has caught up: their clients have no more than a few requests each, and the target
+//! goes on with others'. They are delayed of jobs only that have more than their part of the bound. That is divided as the policy
 //! divides the target.
 //!
 //! An `fsync` that finds more than the device writes in the time of one chunk waits until what was written to its file before
@@ -95,7 +95,7 @@ pub struct Manner {
     /// Those of one job that may wait or be written at once, at most [`CHUNKS_MAX`]; `None` for no more than it takes to have
     /// the job's share.
     pub chunks_max: Option<usize>,
-    /// They take a place in the target's depth.
+    /// They take a slot of the target's depth.
     pub is_counted: bool,
 }
 
@@ -116,7 +116,7 @@ pub struct Chunk {
     pub predicted: Nanos,
     /// What bringing them into memory did cost and was not charged.
     pub unpaid: Nanos,
-    /// It takes a place in the target's depth.
+    /// It takes a slot of the target's depth.
     pub is_counted: bool,
 }
 
@@ -127,14 +127,14 @@ pub struct Wrote {
     pub unpaid: Nanos,
     /// Something of its job is due: [`WriteBack::next`] may have a chunk.
     pub is_due: bool,
-    /// Its reply is to be held.
+    /// Its reply is to be delayed.
     pub is_ahead: bool,
 }
 
 /// What need not wait any more.
 #[derive(Debug, Default)]
 pub struct Released {
-    /// Replies that were held.
+    /// Replies that were delayed.
     pub paid: Vec<Paid>,
     /// Requests for stable storage whose files' pages are written.
     pub syncs: Vec<Work>,
@@ -163,7 +163,7 @@ struct State {
     files: BTreeMap<(PagesOf, JobId), Pages>,
     writers: BTreeMap<JobId, Writer>,
     dirty_bytes: u64,
-    held: VecDeque<Paid>,
+    delayed: VecDeque<Paid>,
     syncs: Vec<Sync>,
     /// How long one range takes, waiting for others at the device included.
     times: CostLearner,
@@ -198,7 +198,7 @@ impl State {
         ahead.min(u128::from(memory_bytes / DIRTY_PART)).max(u128::from(DIRTY_BYTES_MIN)) as u64
     }
 
-    /// Whether so much of `job` waits for the device that its replies are held.
+    /// Whether so much of `job` waits for the device that its replies are delayed.
     fn is_ahead(&self, job: JobId, memory_bytes: u64) -> bool {
         let bound = self.bound(memory_bytes);
         if self.is_stopping || self.dirty_bytes <= bound {
@@ -267,11 +267,11 @@ impl State {
 
     fn release(&mut self, memory_bytes: u64) -> Released {
         let mut released = Released::default();
-        if !self.held.is_empty() {
-            let held = std::mem::take(&mut self.held);
+        if !self.delayed.is_empty() {
+            let delayed = std::mem::take(&mut self.delayed);
             let is_ahead = |paid: &Paid| self.is_ahead(paid.served.pending.connection.job.id, memory_bytes);
-            let (held, paid): (Vec<Paid>, Vec<Paid>) = held.into_iter().partition(is_ahead);
-            (self.held, released.paid) = (held.into(), paid);
+            let (delayed, paid): (Vec<Paid>, Vec<Paid>) = delayed.into_iter().partition(is_ahead);
+            (self.delayed, released.paid) = (delayed.into(), paid);
         }
         let syncs = self.syncs.extract_if(.., |sync| sync.left_bytes == 0);
         released.syncs = syncs.map(|sync| *sync.work).collect();
@@ -341,7 +341,7 @@ impl WriteBack {
             files: BTreeMap::new(),
             writers: BTreeMap::new(),
             dirty_bytes: 0,
-            held: VecDeque::new(),
+            delayed: VecDeque::new(),
             syncs: Vec::new(),
             times: CostLearner::new(guess),
             costs: CostLearner::new(guess),
@@ -407,12 +407,12 @@ impl WriteBack {
     }
 
     /// Keeps the reply of a write until the device has caught up; gives it back if it has.
-    pub fn hold(&self, paid: Paid) -> Option<Paid> {
+    pub fn delay(&self, paid: Paid) -> Option<Paid> {
         let mut state = self.state();
         if !state.is_ahead(paid.served.pending.connection.job.id, self.memory_bytes) {
             return Some(paid);
         }
-        state.held.push_back(paid);
+        state.delayed.push_back(paid);
         None
     }
 
@@ -538,7 +538,7 @@ impl WriteBack {
             .retain(|_, pages| pages.dirty.bytes() + pages.cut_bytes > 0 || now.since(pages.written_at) < FORGET_AFTER);
         for (job, writer) in writers.iter_mut() {
             let share = shares.get(job).copied();
-            // A job all of whose replies are held asks for nothing, and has no share at the moment.
+            // A job all of whose replies are delayed asks for nothing, and has no share at the moment.
             writer.share = share.filter(|share| *share > 0.0).unwrap_or(writer.share);
             writer.adapt(times.get(job).map_or(0, |time| time.0), all_times_ns);
             writer.files.retain(|of| files.contains_key(&(*of, *job)));
@@ -560,7 +560,7 @@ impl WriteBack {
         let mut state = self.state();
         state.is_stopping = true;
         let syncs = state.syncs.drain(..).map(|sync| *sync.work).collect();
-        Released { paid: state.held.drain(..).collect(), syncs }
+        Released { paid: state.delayed.drain(..).collect(), syncs }
     }
 
     /// Bytes that were acknowledged and are not known to be on the device, and how many there may be about.

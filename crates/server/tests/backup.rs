@@ -69,7 +69,7 @@ fn the_metadata_are_copied_while_files_are_written_and_can_be_put_back() {
 }
 
 #[test]
-fn a_copy_has_a_place_that_is_free_and_is_an_operators_to_ask_for() {
+fn a_copy_has_a_directory_that_is_free_and_is_an_operators_to_ask_for() {
     let running = start(|_| {});
     let dir = running.config.dir.clone().unwrap();
     let mut operator = control(&running);

@@ -8,7 +8,7 @@ use isonomia_client::{
     Address, Change, Claims, Client, ClientConfig, Error, Ino, OpenHow, RenameHow, TimeChange, Timestamp, XattrHow,
     access,
 };
-use isonomia_proto::control::{ControlReply, ControlRequest, VolumePlace};
+use isonomia_proto::control::{ControlReply, ControlRequest, VolumeEntry};
 use isonomia_server::{Config, METADATA, Server};
 use isonomia_store::{Loss, START_OVER};
 use isonomia_transport::control::ControlConnection;
@@ -241,14 +241,14 @@ fn who_hears_of_a_newer_file_takes_it() {
 #[test]
 fn memory_is_shared_with_a_server_whose_socket_comes_last() {
     let cluster = Cluster::start(2);
-    let turned = |line: &str| match line.strip_prefix("listen = [").and_then(|list| list.strip_suffix(']')) {
+    let reversed = |line: &str| match line.strip_prefix("listen = [").and_then(|list| list.strip_suffix(']')) {
         Some(list) => format!(
             "listen = [{}]",
             list.split(", ").collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(", ")
         ),
         None => line.to_owned(),
     };
-    let newer: Vec<String> = cluster_file(&cluster).replace("epoch = 1", "epoch = 2").lines().map(turned).collect();
+    let newer: Vec<String> = cluster_file(&cluster).replace("epoch = 1", "epoch = 2").lines().map(reversed).collect();
     let newer = newer.join("\n");
     assert!(newer.contains("listen = [\"tcp:"), "{newer}");
     take_newer_file(&cluster, &newer);
@@ -306,7 +306,7 @@ fn a_volume_whose_move_is_given_up_keeps_what_its_directory_has() {
     // There is nobody where it is to go.
     cluster.servers[1] = None;
     assert!(matches!(ask(&moving(2, 1)), ControlReply::VolumeMoved { is_done: false }));
-    let is_on = |volume: &VolumePlace, server: &str| volume.name == "v" && volume.server == server;
+    let is_on = |volume: &VolumeEntry, server: &str| volume.name == "v" && volume.server == server;
     while !matches!(ask(&ControlRequest::Volumes), ControlReply::Volumes(list) if list.volumes.iter().any(|volume| is_on(volume, "io2")))
     {
         assert!(Instant::now() < end, "it does not leave");
@@ -442,7 +442,7 @@ fn nobody_sees_half_of_an_exchange() {
     });
 }
 
-/// A volume takes the place of an empty one on another server: the name is somebody's all the time.
+/// A volume replaces an empty one on another server: the name is somebody's all the time.
 #[test]
 fn a_name_that_is_taken_over_is_never_gone() {
     let cluster = Cluster::start(3);
@@ -489,7 +489,7 @@ fn a_directory_that_is_empty_or_older_is_refused_however_often_it_is_started() {
         for start in 0..3 {
             let server = Server::start(cluster.configs[1].clone()).unwrap();
             let deadline = Instant::now() + PATIENCE;
-            while server.fence().holds() {
+            while server.fence().is_valid() {
                 assert!(Instant::now() < deadline, "start {start} is not refused, older: {is_older}");
                 std::thread::sleep(Duration::from_millis(1));
             }

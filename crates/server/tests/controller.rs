@@ -222,7 +222,7 @@ fn what_is_not_the_controllers_is_refused() {
     running.wait(1, |controller| controller.version > 0);
 }
 
-/// Under coflow servers are told places in the order of all.
+/// Under coflow servers are told ranks in the order of all.
 #[test]
 fn an_order_is_computed_over_all_targets() {
     let mut running = Running::start("coflow{guarantee=0.1}", "decide = \"200ms\"");

@@ -76,7 +76,7 @@ fn connections_that_never_say_hello_keep_nobody_out() {
 #[test]
 fn a_frame_that_is_announced_and_does_not_come_keeps_nobody_out() {
     let Some(running) = open_to_all(|_| {}) else { return };
-    let held: Vec<Parked> = as_user(HOSTILE, || {
+    let opened: Vec<Parked> = as_user(HOSTILE, || {
         let begin = |_| {
             let socket = connect(&running.addresses[0], soon()).unwrap();
             socket::send_all(socket.as_fd(), &[b"ISON\0\0\x01\0", &[0; 100]], soon()).unwrap();
@@ -85,45 +85,45 @@ fn a_frame_that_is_announced_and_does_not_come_keeps_nobody_out() {
         (0..1_100).map(begin).collect()
     });
     everybody_else_is_served(&running);
-    drop(held);
+    drop(opened);
 }
 
 #[test]
-fn sessions_of_control_that_are_held_keep_nobody_out() {
+fn control_connections_that_are_kept_keep_nobody_out() {
     let Some(running) = open_to_all(|_| {}) else { return };
     let connect = || ControlConnection::connect(&running.addresses[0], None, Nanos::from_secs(20)).unwrap();
     let mut own = connect();
-    let held: Vec<_> = as_user(HOSTILE, || (0..1_100).map(|_| connect()).collect());
+    let opened: Vec<_> = as_user(HOSTILE, || (0..1_100).map(|_| connect()).collect());
     everybody_else_is_served(&running);
-    assert!(own.ask(&ControlRequest::Status).is_ok(), "an operator's session is not displaced by a user's");
-    drop(held);
+    assert!(own.ask(&ControlRequest::Status).is_ok(), "an operator's connection is not displaced by a user's");
+    drop(opened);
 }
 
 #[test]
 fn a_user_gets_half_of_the_connections_and_is_told_so() {
     let Some(running) = open_to_all(|config| config.limits.connections = Some(60)) else { return };
     let open = |client| open_shared(&running.addresses[0], &identity(client, "j"), soon());
-    let (held, refused) = as_user(HOSTILE, || {
-        let mut held = Vec::new();
+    let (opened, refused) = as_user(HOSTILE, || {
+        let mut opened = Vec::new();
         loop {
-            match open(held.len() as u64) {
-                Ok(session) => held.push(session),
-                Err(refused) => return (held, refused),
+            match open(opened.len() as u64) {
+                Ok(connection) => opened.push(connection),
+                Err(refused) => return (opened, refused),
             }
-            assert!(held.len() <= 60, "never refused");
+            assert!(opened.len() <= 60, "never refused");
         }
     });
-    assert_eq!(held.len(), 30);
+    assert_eq!(opened.len(), 30);
     let text = refused.to_string();
     assert!(text.contains("user 1000001 has 30 connections") && text.contains("limits.connections"), "{text}");
     everybody_else_is_served(&running);
     assert_eq!(running.server().status().refused["connections"], 1);
-    drop(held);
+    drop(opened);
     // What was given back can be had again.
     as_user(HOSTILE, || {
         let deadline = soon();
         while open(1).is_err() {
-            assert!(deadline.left().is_some(), "places are not given back");
+            assert!(deadline.left().is_some(), "slots are not given back");
         }
     });
 }
@@ -156,24 +156,24 @@ fn region_maps() -> Vec<RegionMap> {
 #[test]
 fn a_user_shares_so_much_memory_and_none_that_is_not_used() {
     let Some(running) = open_to_all(|config| config.limits.memory = "20MiB".parse().ok()) else { return };
-    let (held, refused) = as_user(HOSTILE, || {
-        let mut held = Vec::new();
+    let (opened, refused) = as_user(HOSTILE, || {
+        let mut opened = Vec::new();
         loop {
-            match open_shared(&running.addresses[0], &identity(held.len() as u64, "j"), soon()) {
-                Ok(session) => held.push(session),
-                Err(refused) => return (held, refused),
+            match open_shared(&running.addresses[0], &identity(opened.len() as u64, "j"), soon()) {
+                Ok(connection) => opened.push(connection),
+                Err(refused) => return (opened, refused),
             }
-            assert!(held.len() <= 20, "never refused");
+            assert!(opened.len() <= 20, "never refused");
         }
     });
-    assert_eq!(held.len(), 9, "10 MiB hold 9 regions of a mebibyte and a page");
+    assert_eq!(opened.len(), 9, "10 MiB suffice for 9 regions of a mebibyte and a page");
     let HandshakeError::Refused(text) = refused else { panic!("{refused}") };
     assert!(text.contains("bytes of shared memory") && text.contains("limits.memory_per_user"), "{text}");
     everybody_else_is_served(&running);
     // Of each region the server has touched its first page alone.
     let maps = region_maps();
     // Other tests of this process have regions, too, and use them.
-    let own: Vec<u64> = held.iter().map(|(_, region)| region.buffer(0).address() as u64).collect();
+    let own: Vec<u64> = opened.iter().map(|(_, region)| region.buffer(0).address() as u64).collect();
     let inodes = own.iter().map(|at| maps.iter().find(|map| map.range.contains(at)).unwrap().inode);
     for inode in inodes {
         let of_one: Vec<_> = maps.iter().filter(|map| map.inode == inode).map(|map| map.resident_kib).collect();
@@ -214,18 +214,18 @@ fn names_of_jobs_without_end_are_bounded_and_their_status_is_told_whole() {
     // As long as a name may be, and twice as long in JSON.
     let name = |number: u64| format!("{number:04}{}", "\"".repeat(250));
     let open = |number| open_shared(&running.addresses[0], &identity(number, &name(number)), soon());
-    let held: Vec<_> = as_user(HOSTILE, || {
-        let held = (0..1_024).map(|number| open(number).unwrap()).collect();
+    let opened: Vec<_> = as_user(HOSTILE, || {
+        let opened = (0..1_024).map(|number| open(number).unwrap()).collect();
         let refused = open(1_024).unwrap_err().to_string();
         assert!(refused.contains("has 1024 jobs") && refused.contains("limits.jobs_per_user"), "{refused}");
-        held
+        opened
     });
     everybody_else_is_served(&running);
     let all = as_user(VICTIM, || status(&running.addresses[0]));
     let of_hostile = all.jobs.iter().filter(|job| job.user == HOSTILE.to_string());
     assert_eq!(of_hostile.filter(|job| job.clients == 1).count(), 1_024);
     assert!(all.jobs.is_sorted_by(|a, b| (&a.job, &a.user) < (&b.job, &b.user)));
-    drop(held);
+    drop(opened);
     // The jobs of before make room for others.
     as_user(HOSTILE, || {
         for number in 2_000..4_000 {
@@ -239,11 +239,11 @@ fn names_of_jobs_without_end_are_bounded_and_their_status_is_told_whole() {
 }
 
 #[test]
-fn who_does_not_take_an_answer_holds_nobody_up() {
+fn who_does_not_take_an_answer_delays_nobody() {
     let Some(running) = open_to_all(|_| {}) else { return };
     let name = |number: u64| format!("{number:04}{}", "x".repeat(250));
     let open = |number| open_shared(&running.addresses[0], &identity(number, &name(number)), soon()).unwrap();
-    let held: Vec<_> = as_user(HOSTILE, || (0..1_000).map(open).collect());
+    let opened: Vec<_> = as_user(HOSTILE, || (0..1_000).map(open).collect());
     let question = setup::frame(&serde_json::to_vec(&ControlRequest::Status).unwrap());
     let deaf: Vec<_> = as_user(HOSTILE, || {
         let ask = |_| {
@@ -259,7 +259,7 @@ fn who_does_not_take_an_answer_holds_nobody_up() {
         (0..8).map(ask).collect()
     });
     everybody_else_is_served(&running);
-    drop((held, deaf));
+    drop((opened, deaf));
 }
 
 #[test]
@@ -270,13 +270,15 @@ fn a_flood_of_connects_by_one_user_fails_none_of_anothers() {
         let (address, is_over) = (&running.addresses[0], &is_over);
         let flood = move |once: &(dyn Fn(u64) + Sync)| {
             as_user(HOSTILE, || {
-                let turns = (0..).take_while(|_| !is_over.load(Ordering::Relaxed) && end.left().is_some());
-                turns.for_each(once);
+                let repeats = (0..).take_while(|_| !is_over.load(Ordering::Relaxed) && end.left().is_some());
+                repeats.for_each(once);
             });
         };
         // The flood's own connections are displaced or refused, which it does not look at.
         scope.spawn(move || flood(&|_| drop(connect(address, soon()))));
-        scope.spawn(move || flood(&|turn| drop(open_shared(address, &identity(turn, &format!("job {turn}")), soon()))));
+        scope.spawn(move || {
+            flood(&|number| drop(open_shared(address, &identity(number, &format!("job {number}")), soon())))
+        });
         let failed: Vec<String> = as_user(VICTIM, || {
             let try_once = |_| ControlConnection::connect(&running.addresses[0], None, Nanos::from_secs(20)).err();
             (0..50).filter_map(try_once).map(|error| error.to_string()).collect()

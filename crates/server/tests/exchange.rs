@@ -1,4 +1,4 @@
-//! The policy holds over several servers, whichever of them a job's files are on.
+//! The policy applies over several servers, whichever of them a job's files are on.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -92,7 +92,7 @@ fn nobody_can_send_the_server_a_descriptor() {
     running.serves();
 }
 
-/// A session whose memory is the test's own to write to.
+/// A connection whose memory is the test's own to write to.
 fn open_raw(running: &Running) -> (impl AsFd, OwnedFd) {
     let socket = connect(&running.addresses[0], soon()).unwrap();
     send_all(socket.as_fd(), &[&setup::encode(&Hello::new(Role::SharedMemory, 1))], soon()).unwrap();
@@ -126,7 +126,7 @@ fn requests_that_break_a_limit_close_their_channel_only() {
 }
 
 #[test]
-fn a_region_that_breaks_the_turns_is_cut_off() {
+fn a_region_that_breaks_the_protocol_is_cut_off() {
     let running = start(|_| {});
     let (socket, memory) = open_raw(&running);
     let mut region = ClientRegion::map(memory).unwrap();
@@ -166,9 +166,9 @@ fn a_client_that_scribbles_on_its_memory_garbles_its_own_bytes_at_most() {
                 unsafe { word.write_volatile(value & 0x0101_0101_0101_0101) };
             }
         });
-        for turn in 0..200u64 {
+        for number in 0..200u64 {
             let mut header = RequestHeader::with_capability(Op::Write, &file.capability);
-            (header.len, header.offset, header.seq) = (SLOT_LEN as u32, turn % 8 * SLOT_LEN as u64, turn);
+            (header.len, header.offset, header.seq) = (SLOT_LEN as u32, number % 8 * SLOT_LEN as u64, number);
             let slot = region.next_slot();
             if region.post(&header) {
                 send_all(socket.as_fd(), &[&[0]], soon()).unwrap();
@@ -188,7 +188,7 @@ fn a_client_that_scribbles_on_its_memory_garbles_its_own_bytes_at_most() {
 }
 
 #[test]
-fn streams_that_stall_or_lie_hold_nobody_up() {
+fn streams_that_stall_or_lie_delay_nobody() {
     let running = start(|_| {});
     let client = &running.clients()[1];
     let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
@@ -240,7 +240,7 @@ fn as_many_as_stall_in_the_middle_of_a_reply_are_all_served() {
             s
         })
         .collect();
-    // Requests of one job take turns in the order in which they came: once this one is served, all before it had theirs.
+    // Requests of one job get their turns in the order in which they came: once this one is served, all before it had theirs.
     let last = RequestHeader { len: 1, ..header };
     let s = open_stream(&running.addresses[1], Role::Stream, &identity(&running), soon()).unwrap();
     for _ in 0..8 {
@@ -284,7 +284,7 @@ fn hundreds_of_huge_announcements_take_little_memory() {
     assert!(announced.len() > 400, "{} connections", announced.len());
     let grown = || resident().saturating_sub(before);
     eventually("those for whom there is memory have it", || grown() > 100 << 20);
-    // Requests of one job take turns in the order in which they came: once these are served, all others had theirs.
+    // Requests of one job get their turns in the order in which they came: once these are served, all others had theirs.
     let small = RequestHeader { len: 1, ..RequestHeader::with_capability(Op::Read, &file.capability) };
     let s = open_stream(&running.addresses[1], Role::Stream, &identity(&running), soon()).unwrap();
     for _ in 0..8 {
@@ -435,8 +435,8 @@ fn the_policy_changes_under_load_without_losing_a_request() {
 #[test]
 fn tcp_asks_for_the_key_before_anything_else() {
     let running = start(|_| {});
-    let Address::Tcp(place) = &running.addresses[1] else { panic!("the second address is TCP") };
-    assert!(place.starts_with("127.0.0.1:"));
+    let Address::Tcp(endpoint) = &running.addresses[1] else { panic!("the second address is TCP") };
+    assert!(endpoint.starts_with("127.0.0.1:"));
     let socket = connect(&running.addresses[1], soon()).unwrap();
     let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
     let challenge: Challenge = setup::decode(&body).unwrap();

@@ -31,28 +31,28 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 const WAITING: &str = "target 0 io";
 
 /// Threads are counted, so one test at a time has a server.
-static TURN: Mutex<()> = Mutex::new(());
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A server whose target is on a disk, with a file of [`LEN`] bytes.
 struct OnDisk {
     running: Running,
     disk: tempfile::TempDir,
     data: Vec<u8>,
-    _turn: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
 }
 
 impl OnDisk {
     /// `None` where there is no disk, or no ring.
     fn start() -> Option<Self> {
-        let turn = take_turn();
+        let lock = lock_alone();
         if let Err(error) = <IoUring>::builder().setup_coop_taskrun().setup_taskrun_flag().build(1) {
             skip(&format!("no io_uring: {error}"));
             return None;
         }
-        Self::start_in_turn(turn)
+        Self::start_locked(lock)
     }
 
-    fn start_in_turn(turn: MutexGuard<'static, ()>) -> Option<Self> {
+    fn start_locked(lock: MutexGuard<'static, ()>) -> Option<Self> {
         let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         if rustix::fs::statfs(disk.path()).unwrap().f_type as u64 == TMPFS_MAGIC {
             skip("no directory on a disk");
@@ -65,7 +65,7 @@ impl OnDisk {
         let file = client.open(Ino::ROOT, b"file", &create()).unwrap();
         assert_eq!(client.write_at(&file, 0, &data).unwrap(), LEN);
         client.sync(&file, false).unwrap();
-        Some(Self { running, disk, data, _turn: turn })
+        Some(Self { running, disk, data, _lock: lock })
     }
 
     /// On each transport; a server that was started again may have another port.
@@ -124,8 +124,8 @@ impl OnDisk {
     }
 }
 
-fn take_turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn soon() -> Deadline {
@@ -279,11 +279,11 @@ fn refuse_rings() {
 
 #[test]
 fn threads_wait_where_the_kernel_has_no_ring_for_the_server() {
-    // The filter holds for this thread and all that it starts, and for as long as they live.
+    // The filter applies to this thread and all that it starts, and for as long as they live.
     let test = std::thread::spawn(|| {
         refuse_rings();
         assert!(<IoUring>::new(1).is_err());
-        let Some(on_disk) = OnDisk::start_in_turn(take_turn()) else { return };
+        let Some(on_disk) = OnDisk::start_locked(lock_alone()) else { return };
         on_disk.rest();
         on_disk.forget();
         on_disk.read_all_over();

@@ -247,7 +247,7 @@ fn many_references_are_given_back_at_once() {
         let is_there = |ino: &&Ino| client.get_attr(**ino, b"", true).is_ok();
         client.release_many(&inos[..60]).unwrap();
         assert_eq!((inos[..60].iter().filter(is_there).count(), inos[60..].iter().filter(is_there).count()), (0, 40));
-        // One that is not held keeps none of the others.
+        // One that is not there keeps none of the others.
         client.release_many(&inos[50..]).unwrap();
         assert_eq!(inos.iter().filter(is_there).count(), 0);
     }

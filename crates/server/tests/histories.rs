@@ -1,4 +1,4 @@
-//! What is learnt of applications' phases is kept, and no file that is in its place keeps a server from serving.
+//! What is learnt of applications' phases is kept, and no file that is there instead keeps a server from serving.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -114,7 +114,7 @@ fn a_file_that_cannot_be_used_is_put_aside_and_what_is_learnt_begins_anew() {
     }
     let kept = (0..4).find_map(|number| fs::read(file_of(&running, &name(number))).ok()).unwrap();
     assert_eq!(SizeHistory::import(&kept).unwrap().len(), 1);
-    // Where there is no place for more, the files stay as they are.
+    // Where there is no room for more, the files stay as they are.
     for at in 0..4 {
         (2..10)
             .for_each(|number| fs::write(file_of(&running, &format!("target-{at}.unusable-{number}")), b"").unwrap());
@@ -130,25 +130,25 @@ fn a_file_that_cannot_be_used_is_put_aside_and_what_is_learnt_begins_anew() {
 }
 
 #[test]
-fn whatever_is_in_its_place_a_server_serves() {
+fn whatever_is_there_instead_a_server_serves() {
     let mut running = started(1);
     phase(&running);
     running.stop();
-    let place = file_of(&running, "");
+    let dir = file_of(&running, "");
     // A directory where the file was.
-    fs::remove_file(place.join("target-0")).unwrap();
-    fs::create_dir(place.join("target-0")).unwrap();
+    fs::remove_file(dir.join("target-0")).unwrap();
+    fs::create_dir(dir.join("target-0")).unwrap();
     running.restart();
     assert_eq!(phase(&running).phases_total, 1);
     running.stop();
-    assert!(place.join("target-0.unusable-1").is_dir() && place.join("target-0").is_file());
+    assert!(dir.join("target-0.unusable-1").is_dir() && dir.join("target-0").is_file());
     // A file where the directory was.
-    fs::remove_dir_all(&place).unwrap();
-    fs::write(place.parent().unwrap().join("history"), b"no directory").unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    fs::write(dir.parent().unwrap().join("history"), b"no directory").unwrap();
     running.restart();
     assert_eq!(phase(&running).phases_total, 1);
     running.stop();
-    assert_eq!(fs::read(place.parent().unwrap().join("history")).unwrap(), b"no directory");
+    assert_eq!(fs::read(dir.parent().unwrap().join("history")).unwrap(), b"no directory");
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn who_stalls_on_every_connection_that_he_has_cuts_nobody_off() {
         let open = || open_stream(tcp, Role::Stream, &identity, soon()).unwrap();
         let (streams, last): (Vec<_>, _) = as_user(uid, || ((0..count).map(|_| open()).collect(), open()));
         streams.iter().for_each(|s| send_all(s.socket.as_fd(), &[header.as_bytes(), &[1]], soon()).unwrap());
-        // Requests of one job take turns in the order in which they came: once this one is served, all before it had theirs.
+        // Requests of one job get their turns in the order in which they came: once this one is served, all before it had theirs.
         header.len = 1;
         send_all(last.socket.as_fd(), &[header.as_bytes(), &[1]], soon()).unwrap();
         isonomia_transport::socket::receive_all(last.socket.as_fd(), &mut [0; 32], soon()).unwrap();

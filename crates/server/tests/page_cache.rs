@@ -79,12 +79,12 @@ fn a_reply_says_whether_it_waited_for_a_device() {
     let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
     client.write_at(&file, 0, b"bytes").unwrap();
     let soon = || Deadline::after(Nanos::from_secs(20));
-    let (session, mut region) =
+    let (connection, mut region) =
         open_shared(&running.addresses[0], &Identity { client: 7, ..Identity::default() }, soon()).unwrap();
     let mut waited = |header: RequestHeader| {
         let slot = region.next_slot();
         if region.post(&header) {
-            send_all(session.socket.as_fd(), &[&[0]], soon()).unwrap();
+            send_all(connection.socket.as_fd(), &[&[0]], soon()).unwrap();
         }
         let deadline = soon();
         while !region.is_done(slot) {
@@ -100,14 +100,14 @@ fn a_reply_says_whether_it_waited_for_a_device() {
 
 #[test]
 fn the_host_reads_ahead_only_where_the_server_does_not() {
-    let places = [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"].map(tempfile::tempdir_in);
-    for place in places.into_iter().flatten() {
+    let dirs = [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"].map(tempfile::tempdir_in);
+    for dir in dirs.into_iter().flatten() {
         let target =
-            |cache: PageCache| TargetConfig { dir: Some(place.path().to_owned()), cache, ..TargetConfig::default() };
+            |cache: PageCache| TargetConfig { dir: Some(dir.path().to_owned()), cache, ..TargetConfig::default() };
         let config = Config { targets: MODES.map(target).to_vec(), ..Config::default() };
-        let store = store_config(&config, place.path());
+        let store = store_config(&config, dir.path());
         // What is in memory is nowhere else.
-        let is_memory = rustix::fs::statfs(place.path()).unwrap().f_type as u64 == TMPFS_MAGIC;
+        let is_memory = rustix::fs::statfs(dir.path()).unwrap().f_type as u64 == TMPFS_MAGIC;
         let on_device = |number| if is_memory { vec![] } else { vec![TargetId(number)] };
         assert_eq!((store.reads_as_asked, store.direct), (on_device(0), on_device(2)));
     }

@@ -224,7 +224,7 @@ fn what_no_server_would_say_of_phases_is_refused() {
     let cluster = Cluster::start_as(&in_memory(), 2, "", "1", |config| {
         config.policy = "exclusive".parse().unwrap();
     });
-    // The format, then a report that holds nothing, of a process later than that server's, and a grant of nothing that takes nothing
+    // The format, then a report of no grant, of a process later than that server's, and a grant of nothing that takes nothing
     // back, for an earlier one.
     let process = [[0xff; 9].as_slice(), &[1]].concat();
     let report = |number: u8| [&[FORMAT], &process[..], &[number, 0, 0, 0]].concat();

@@ -91,10 +91,10 @@ fn a_directory_says_otherwise_than_the_cluster() {
     let client = cluster.client(0, false);
     client.mkdir(Ino::ROOT, b"v", 0o755).unwrap();
     assert_eq!(made(&client, "v/in-turn", 8), [0, 1, 16, 17].map(|target| (target, 2)).into());
-    for place in ["hash", "random", "balanced"] {
-        striped(&client, &format!("v/{place}"), &format!("place={place}"));
-        let counts = made(&client, &format!("v/{place}/file"), 40);
-        assert!(counts.len() == 4, "{place}: {counts:?}");
+    for how in ["hash", "random", "balanced"] {
+        striped(&client, &format!("v/{how}"), &format!("place={how}"));
+        let counts = made(&client, &format!("v/{how}/file"), 40);
+        assert!(counts.len() == 4, "{how}: {counts:?}");
     }
     // On the server of the volume, and of spread files there are none.
     striped(&client, "v/volume", "place=volume");

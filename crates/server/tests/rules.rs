@@ -104,7 +104,7 @@ fn rules_look_at_operations_paths_and_jobs() {
 }
 
 #[test]
-fn rules_are_set_only_in_place_of_what_was_seen_and_what_is_strange_is_told() {
+fn rules_are_set_only_instead_of_what_was_seen_and_what_is_strange_is_told() {
     let running = start(|_| {});
     let address = &running.addresses[0];
     let old = running.server().status().policy;
@@ -126,7 +126,7 @@ fn rules_are_set_only_in_place_of_what_was_seen_and_what_is_strange_is_told() {
 }
 
 #[test]
-fn a_rate_holds_for_two_servers_together() {
+fn a_rate_applies_to_two_servers_together() {
     const RATE: f64 = 8.0 * 1024.0 * 1024.0;
     let cluster = Cluster::start_as(&in_memory(), 2, "exchange = \"20ms\"", "1", |config| {
         config.policy = "tbf{all@job:*=8MiB/s,burst=64KiB}".parse().unwrap();
@@ -134,7 +134,7 @@ fn a_rate_holds_for_two_servers_together() {
     });
     let volumes = cluster.volume_on_each();
     let is_over = AtomicBool::new(false);
-    let held = || {
+    let rates = || {
         let statuses = cluster.servers.iter().flatten().map(isonomia_server::Server::status);
         let of = |status: isonomia_proto::control::Status| {
             status.rates.into_iter().find(|rate| rate.class == "job:both").unwrap_or_default()
@@ -154,11 +154,11 @@ fn a_rate_holds_for_two_servers_together() {
                 }
             });
         }
-        let moved = || held().iter().map(|rate| rate.bytes_total).sum::<u64>() as f64;
-        eventually("both servers hold the job", || held().iter().all(|rate| rate.held_ns_total > 0).then_some(()));
+        let moved = || rates().iter().map(|rate| rate.bytes_total).sum::<u64>() as f64;
+        eventually("both servers hold the job", || rates().iter().all(|rate| rate.held_ns_total > 0).then_some(()));
         // The parts follow the demand.
         let settled = || {
-            let parts: Vec<f64> = held().iter().map(|rate| rate.part).collect();
+            let parts: Vec<f64> = rates().iter().map(|rate| rate.part).collect();
             (parts[0] > 1.5 * parts[1]).then_some(parts)
         };
         let parts = eventually("the first server has most of the rate", settled);
@@ -170,7 +170,7 @@ fn a_rate_holds_for_two_servers_together() {
         let bound = RATE * (span + 2.0 * 0.02) * (1.0 + 1.0 / 64.0) + 2.0 * (64 << 10) as f64 + 2.0 * REQUEST as f64;
         assert!(after - before <= bound, "{} bytes in {span} s, {bound} allowed; parts {parts:?}", after - before);
         assert!(parts.iter().sum::<f64>() < 1.1, "{parts:?}");
-        let statuses = held();
+        let statuses = rates();
         assert!(statuses.iter().all(|rate| rate.jobs.iter().any(|job| job.job == "both")), "{statuses:?}");
         println!("{:.3} of the rate; parts {parts:.3?}", (after - before) / span / RATE);
     });
@@ -289,7 +289,7 @@ fn a_policy_beside_the_other_has_rules_for_directories_of_its_own() {
             let a = jobs.iter().find(|job| job.job == "a").filter(|_| jobs.len() == 2)?;
             (a.share_had > 0.3).then_some(a.share_would)
         };
-        // The rule of the policy that is followed has the same place as this one, and is for the other directory.
+        // The rule of the policy that is followed has the same index as this one, and is for the other directory.
         assert_eq!(shadow("tbf{path:/a=1MiB/s}"), ControlReply::Done);
         eventually("the shadow limits what lies below its directory", || would().filter(|share| *share < 0.2));
         let client = as_job(vec![address.clone()], &running.key_file, "mover");

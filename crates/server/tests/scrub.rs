@@ -1,4 +1,4 @@
-//! The scrub finds what nobody reads, takes no more than its share, and can be turned off.
+//! The scrub finds what nobody reads, takes no more than its share, and can be switched off.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

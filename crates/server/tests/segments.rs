@@ -74,8 +74,8 @@ fn memory(running: &Running) -> Vec<PathBuf> {
 /// Where it keeps such memory from the first on.
 fn homes(running: &Running) -> Vec<PathBuf> {
     use std::os::unix::fs::MetadataExt;
-    let place = std::fs::metadata(running.dir.path().join("data/metadata")).unwrap();
-    let name = format!("isonomia-mapped-{:x}-{:x}-", place.dev(), place.ino());
+    let metadata = std::fs::metadata(running.dir.path().join("data/metadata")).unwrap();
+    let name = format!("isonomia-mapped-{:x}-{:x}-", metadata.dev(), metadata.ino());
     let entries = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap());
     entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(&name)).map(|entry| entry.path()).collect()
 }
@@ -361,7 +361,7 @@ fn a_mount_and_programs_have_a_mapping_one_after_the_other() {
     until_all_is_given_back(&running);
 }
 
-/// What a file must hold, after each of many random steps.
+/// What must be in a file, after each of many random steps.
 #[test]
 fn a_mapped_file_is_what_a_file_is() {
     const LEN_MAX: usize = 5 * PAGE;
@@ -473,21 +473,25 @@ fn nothing_is_lost_while_segments_begin_and_end() {
             scope.spawn(move || {
                 let _ends = Ends(is_over);
                 let start = owner * PART;
-                let mut turn = 0u64;
+                let mut repeat = 0u64;
                 let mut put = |by_store: bool| {
-                    turn += 1;
-                    let value = turn as u8 | 1;
+                    repeat += 1;
+                    let value = repeat as u8 | 1;
                     if by_store {
                         let mapped = Mapped::new(&client, file, OWNERS * PART, true).unwrap();
                         (start..start + PART).for_each(|at| mapped.store(at, value));
                     } else {
                         client.write_at(file, start as u64, &[value; PART]).unwrap();
                     }
-                    assert_eq!(read(&client, file, start as u64, PART), [value; PART], "owner {owner}, turn {turn}");
+                    assert_eq!(
+                        read(&client, file, start as u64, PART),
+                        [value; PART],
+                        "owner {owner}, repeat {repeat}"
+                    );
                 };
                 for round in 0..ROUNDS {
                     meet(2 * round + 1);
-                    (0..30).for_each(|turn| put(turn % 10 == owner));
+                    (0..30).for_each(|repeat| put(repeat % 10 == owner));
                     meet(2 * round + 2);
                     // Until the segment has ended.
                     while !memory(running).is_empty() {
@@ -498,8 +502,8 @@ fn nothing_is_lost_while_segments_begin_and_end() {
         }
         scope.spawn(|| {
             let client = client();
-            for turn in 0u64.. {
-                let size = (OWNERS * PART) as u64 + turn % 7 * 1_000;
+            for repeat in 0u64.. {
+                let size = (OWNERS * PART) as u64 + repeat % 7 * 1_000;
                 client.set_size(&file.capability, size).unwrap();
                 client.write_at(&file, size, b"tail").unwrap();
                 client.sync(&file, true).unwrap();

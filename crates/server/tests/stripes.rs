@@ -294,7 +294,7 @@ fn a_piece_lies_on_the_target_of_its_layout_and_on_no_other() {
     let stale = rustix::io::Errno::STALE.raw_os_error() as u32;
     let wrong = |capability: &ObjectCapability| {
         let other = 1 - capability.index;
-        // The same server's other target, a piece in the other one's place, and with its code.
+        // The same server's other target, a piece instead of the other one, and with its code.
         [
             ObjectCapability { target: capability.target ^ 1, ..*capability },
             ObjectCapability { index: other, ..*capability },
@@ -485,9 +485,9 @@ fn nothing_comes_back_whatever_is_done_at_once() {
             let client = cluster.client(writer, writer == 1);
             scope.spawn(move || {
                 let file = open(&client, "v/file");
-                for turn in 0..60 {
-                    let data = vec![writer as u8 + 1; 1 + (turn * 7919) % REGION];
-                    let offset = (writer * REGION + (turn * 104_729) % (REGION - data.len() + 1)) as u64;
+                for repeat in 0..60 {
+                    let data = vec![writer as u8 + 1; 1 + (repeat * 7919) % REGION];
+                    let offset = (writer * REGION + (repeat * 104_729) % (REGION - data.len() + 1)) as u64;
                     assert_eq!(client.write_at(&file, offset, &data).unwrap(), data.len());
                 }
             });
@@ -495,8 +495,8 @@ fn nothing_comes_back_whatever_is_done_at_once() {
         let client = cluster.client(2, false);
         scope.spawn(move || {
             let file = open(&client, "v/file");
-            for turn in 0..30 {
-                let size = (turn * 15_485_863) % (3 * REGION);
+            for repeat in 0..30 {
+                let size = (repeat * 15_485_863) % (3 * REGION);
                 client.set_size(&file.capability, size as u64).unwrap();
                 // Who reads meanwhile sees what was written there, or that there is nothing.
                 let mut bytes = vec![0; 3 * REGION];

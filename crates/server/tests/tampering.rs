@@ -95,7 +95,7 @@ fn frames_that_were_changed_cut_repeated_or_swapped_end_the_connection() {
             let written = exchange(&running, integrity, &write, &content, flip(Way::Up, up + at));
             assert!(written.is_err(), "{integrity} {at}");
         }
-        // Part of a frame is missing, and what follows it takes its place.
+        // Part of a frame is missing, and what follows it replaces it.
         let cut = move || once(Way::Up, up + 5, 1, Vec::clear);
         assert!(exchange(&running, integrity, &write, &content, cut).is_err(), "{integrity}: cut");
         // The same frame twice: the second is no request.
@@ -158,8 +158,8 @@ fn the_stricter_side_decides_and_what_is_encrypted_cannot_be_read() {
     for (server, client, expected) in cases {
         let running = start(|c| c.integrity = Some(server));
         let between = Between::new(&running.addresses[1], honest);
-        let session = open_stream(&between.address, Role::Stream, &identity(&running, client), soon()).unwrap();
-        assert_eq!(session.welcome.integrity, expected);
+        let connection = open_stream(&between.address, Role::Stream, &identity(&running, client), soon()).unwrap();
+        assert_eq!(connection.welcome.integrity, expected);
         let files = Client::new(ClientConfig {
             addresses: vec![between.address.clone()],
             timeout: PATIENCE,

@@ -55,13 +55,13 @@ fn a_write_that_was_seen_does_not_come_back_after_a_cut() {
     let client = cluster.client(0, false);
     client.make_volume(b"v", 0o755, ServerId(1)).unwrap();
     client.set_xattr(Ino::ROOT, b"v", true, XATTR, b"count=1 size=4KiB servers=io2", XattrHow::default()).unwrap();
-    // What the writer says to the server of the volume, and not to that of the bytes, is held up.
-    let (held, tells) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (is_held, has_told) = (held.clone(), tells.clone());
+    // What the writer says to the server of the volume, and not to that of the bytes, is delayed.
+    let (delayed, tells) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_delayed, has_told) = (delayed.clone(), tells.clone());
     let between = Between::new(&cluster.configs[0].listen[1], move || {
-        let (is_held, has_told) = (is_held.clone(), has_told.clone());
+        let (is_delayed, has_told) = (is_delayed.clone(), has_told.clone());
         Box::new(move |way, bytes| {
-            while way == Way::Up && is_held.load(Ordering::SeqCst) {
+            while way == Way::Up && is_delayed.load(Ordering::SeqCst) {
                 has_told.store(true, Ordering::SeqCst);
                 std::thread::yield_now();
             }
@@ -71,7 +71,7 @@ fn a_write_that_was_seen_does_not_come_back_after_a_cut() {
     let writer = cluster.client_of(vec![between.address.clone()]);
     let file = open(&writer, "v/file");
     writer.write_at(&file, 0, b"old").unwrap();
-    held.store(true, Ordering::SeqCst);
+    delayed.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         // One of these tells: those that follow another one within milliseconds need not.
         let writing = scope.spawn(|| {
@@ -86,7 +86,7 @@ fn a_write_that_was_seen_does_not_come_back_after_a_cut() {
         let other = open(&client, "v/file");
         client.set_size(&other.capability, 0).unwrap();
         assert_eq!(content(&client, "v/file"), b"");
-        held.store(false, Ordering::SeqCst);
+        delayed.store(false, Ordering::SeqCst);
         assert_eq!(writing.join().unwrap().unwrap(), 3);
     });
     assert_eq!(content(&client, "v/file"), b"");
@@ -139,7 +139,7 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
     let tell = |request: RequestHeader| RequestHeader { op: Op::TellSize as u16, ..request };
     let behind = tell(RequestHeader { ino2: u64::MAX, valid: told::BEHIND, ..find });
     let mut stays = None;
-    for (turn, goes) in ["its process ends", "it asks for it", "the server is started again"].into_iter().enumerate() {
+    for (case, goes) in ["its process ends", "it asks for it", "the server is started again"].into_iter().enumerate() {
         // It writes, and does not tell.
         let mut line = connected(&near);
         let (capabilities, end) = capabilities_on(&mut line, &file);
@@ -152,7 +152,7 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
         };
         assert_eq!(asked(&data, 0, &write(100), b"ghost").0, 0, "{goes}");
         assert_eq!(longest(&cluster), 105, "{goes}");
-        match turn {
+        match case {
             0 => drop(line),
             1 => {
                 assert_eq!(asked_on(&mut line, &behind, b"").0, 0);

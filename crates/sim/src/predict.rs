@@ -179,7 +179,7 @@ fn streams(record: &Record) -> Vec<Vec<Step>> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// The arbiter of a target is told something: the place in the record.
+    /// The arbiter of a target is told something: the position in the record.
     Told(usize),
     /// A stream's next request comes.
     Comes(usize),
@@ -347,8 +347,8 @@ impl Record {
         let times = vec![(self.from, self.from); self.requests.len()];
         let targets = self.targets.iter().map(target).collect();
         let named = self.policy().map(PolicySpec::prefixes).unwrap_or_default();
-        let place = |path: &_| named.iter().position(|other| other == path);
-        let below = (0..).zip(&policy.prefixes()).filter_map(|(at, path)| Some((1 << place(path)?, 1 << at))).collect();
+        let index = |path: &_| named.iter().position(|other| other == path);
+        let below = (0..).zip(&policy.prefixes()).filter_map(|(at, path)| Some((1 << index(path)?, 1 << at))).collect();
         let events = BinaryHeap::new();
         let mut run = Run { record: self, streams, next, targets, events, number: 0, times, below };
         for (at, (when, _, told)) in self.told.iter().enumerate() {

@@ -43,7 +43,7 @@ pub struct Difference {
 /// an end is left out: the server may have been killed.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else than a record; or what `take` says is wrong with an entry. The error names the line.
+/// The file cannot be read, or contains something else than a record; or what `take` says is wrong with an entry. The error names the line.
 pub(crate) fn each_entry(
     path: &Path,
     mut take: impl FnMut(usize, Entry) -> Result<ControlFlow<()>, String>,
@@ -72,7 +72,7 @@ pub(crate) fn each_entry(
 /// Replays the record at `path`. A last line without an end is left out: the server may have been killed.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else than a record; the error names the line.
+/// The file cannot be read, or contains something else than a record; the error names the line.
 pub fn replay(path: &Path) -> Result<Replay, SourceError> {
     let mut player = Player::default();
     let mut replay = Replay { calls: 0, decisions: 0, log: Vec::new(), difference: None };

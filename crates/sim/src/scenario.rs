@@ -1,7 +1,7 @@
 //! Scenarios as TOML files, and sweeps over them.
 //!
 //! Unknown keys are refused, quantities carry their unit (`"2GiB/s"`, `"10ms"`), and every complaint names file,
-//! line, and field. A `[sweep]` table holds lists of values by path: `policy = ["fifo", "job-fair"]`,
+//! line, and field. A `[sweep]` table contains lists of values by path: `policy = ["fifo", "job-fair"]`,
 //! `"job.small.processes" = [1, 2, 4]`. Every combination is a [`Point`]; the last path varies fastest.
 
 mod fluid;
@@ -102,7 +102,7 @@ fn read_point(path: &Path, document: &Document<'_>, seed: Option<u64>) -> Result
     }
 }
 
-/// The paths below `table` that hold lists.
+/// The paths below `table` that contain lists.
 fn collect_axes<'i>(
     document: &Document<'i>,
     text: &str,

@@ -124,7 +124,7 @@ impl<'i> Document<'i> {
                 _ => return Err(fail(format!("{key:?} is no table"))),
             };
         }
-        // Inserting keeps an old key, and with it an old place.
+        // Inserting keeps an old key, and with it an old position.
         table.remove(*last);
         table.insert(Spanned::new(value.span(), (*last).to_owned().into()), value.clone());
         Ok(Self { file: self.file.clone(), text: self.text, root })
@@ -141,7 +141,7 @@ impl<'i> Document<'i> {
             field_at(self.root.get_ref(), at, "", &mut field);
             let what = error.message().trim_end().replace('\n', " ");
             if let Some(missing) = what.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
-                // The place given is that of the table around it, which for the document is its first byte.
+                // The position given is that of the table around it, which for the document is its first byte.
                 let is_table = self.value_of(&field).is_some_and(|(_, value)| value.get_ref().is_table());
                 field = if is_table { format!("{field}.{missing}") } else { missing.to_owned() };
             }
@@ -160,13 +160,13 @@ impl<'i> Document<'i> {
         SourceError { file: self.file.clone(), line, field: field.to_owned(), what: what.into() }
     }
 
-    /// An error about the table `key` that was taken out, with its own place.
+    /// An error about the table `key` that was taken out, with its own position.
     pub fn error_at(&self, span: &Range<usize>, field: &str, what: impl Into<String>) -> SourceError {
         let line = line_of(self.text, span.start);
         SourceError { file: self.file.clone(), line, field: field.to_owned(), what: what.into() }
     }
 
-    /// The place and the value of `field`, or of the innermost value around it.
+    /// The position and the value of `field`, or of the innermost value around it.
     fn value_of(&self, field: &str) -> Option<(Range<usize>, &Spanned<DeValue<'i>>)> {
         let steps = steps(field)?;
         let (Step::Key(first), mut rest) = steps.split_first().map(|(first, rest)| (*first, rest))? else {
@@ -208,7 +208,7 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
     Some(steps)
 }
 
-/// Appends the path of the key or value that holds byte `at`; true if there is one below `table`.
+/// Appends the path of the key or value that contains byte `at`; true if there is one below `table`.
 fn field_at(table: &DeTable<'_>, at: usize, prefix: &str, field: &mut String) -> bool {
     for (key, value) in table.iter() {
         let path = if prefix.is_empty() { key.get_ref().to_string() } else { format!("{prefix}.{}", key.get_ref()) };

@@ -104,7 +104,7 @@ fn no_more_bytes_pass_than_the_bandwidth_and_shares_are_of_what_is_charged() {
          [[job]]\nname = \"small\"\nprocesses = 64\nrequest = \"64KiB\"\n",
     );
     let total: f64 = outcome.jobs.iter().map(|job| job.throughput_bytes_per_s).sum();
-    // Jobs that share a device give up to 7 % of it for a depth at which they wait where the policy holds, and of the bytes more
+    // Jobs that share a device give up to 7 % of it for a depth at which they wait where the policy decides, and of the bytes more
     // than that: where less waits in the device, more of those who are served bring small requests.
     let all = 500.0 * f64::from(1 << 20);
     assert!((0.85 * all..=1.001 * all).contains(&total), "{total}");

@@ -1,6 +1,6 @@
 //! Jobs that compete for a device of which the server knows nothing, against what is due to them.
 //!
-//! What a job can take is bounded by its processes, each of which has one request under way at a time: one that finds a place
+//! What a job can take is bounded by its processes, each of which has one request under way at a time: one that finds a slot
 //! free whenever it comes has as many requests served as it would alone. So what is due to a job is half of what both get,
 //! or what it gets alone, whichever is less. From when a request ends until the next one of the same process is with the
 //! device, the device has nothing to do, unless it has more requests than it serves at once; then these wait for each
@@ -87,7 +87,7 @@ fn one_process_has_a_channel_for_itself() {
 
 /// A process that comes back after a fifth of what a request takes is waited for: the machine it runs on is busy.
 #[test]
-fn one_process_that_is_slow_to_return_has_its_place_kept() {
+fn one_process_that_is_slow_to_return_has_its_slot_kept() {
     for many in [4, 32] {
         let jobs = [ONE, load("4KiB", many, 1)].map(|load| Load { think_us: 400, ..load });
         let Received { rates, of_due, .. } = contest(CHANNELS, (3.2, 6.4), jobs);

@@ -1,4 +1,4 @@
-//! Rates of rules hold over all targets of several servers, which tell each other every λ what they have use for.
+//! Rates of rules apply over all targets of several servers, which tell each other every λ what they have use for.
 
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot be read fails the test")]
 
@@ -72,7 +72,7 @@ fn a_rate_is_that_of_the_whole_system_wherever_the_demand_is() {
             let outcome = outcome(&text);
             let all = slices(&outcome);
             let settled = rate(&all[settles..790]);
-            // Never more; and less by what places that are not held have to spare, which is most where the demand is least even.
+            // Never more; and less by what locations that are not held have to spare, which is most where the demand is least even.
             let part = settled / RATE;
             assert!((0.93..1.016).contains(&part), "{exchange} {processes:?}: {part:.3} of the rate");
             // Nothing swings: no tenth of a second has much more or less than another, of any job.

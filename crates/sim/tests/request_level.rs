@@ -75,7 +75,7 @@ fn two_requests_at_one_moment_are_served_one_after_the_other() {
 }
 
 #[test]
-fn a_barrier_holds_the_fast_until_the_slow_are_there() {
+fn a_barrier_stops_the_fast_until_the_slow_are_there() {
     // Two targets, the second twice as slow; file per process, so one process on each.
     let text = "duration = \"60s\"\n\
         [[target]]\nname = \"fast\"\nbandwidth = \"1000MiB/s\"\n[[target]]\nname = \"slow\"\nbandwidth = \"500MiB/s\"\n\
@@ -138,7 +138,7 @@ fn an_exchange_of_job_tables_gives_global_shares() {
 }
 
 /// `a` is on both targets and has t0 to itself; `b` comes to t1 after 50 ms. A target that ranks by what it sees gives
-/// both in turns until they received 32, 64, 128, … ms: `b` waits for `a` twice, until 192 and until 384 ms. With one
+/// both alternately until they received 32, 64, 128, … ms: `b` waits for `a` twice, until 192 and until 384 ms. With one
 /// order, `a` is as far as it is on t0, and `b` only waits while both count as equal: from 114 to 128, and from 192 to
 /// 256 ms.
 #[test]

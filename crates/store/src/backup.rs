@@ -3,7 +3,7 @@
 //! The copy is what there was at one moment: a snapshot of all tables is written into a new database, while changes go on.
 //! It is made under another name and gets its own when all of it is on stable storage, so what is called so is whole.
 //!
-//! It is put back in place of `<dir>`, with the targets as they are. They know of later syncs ([`crate::witness`]), so
+//! It is put back instead of `<dir>`, with the targets as they are. They know of later syncs ([`crate::witness`]), so
 //! `check` comes before the next start. Files that rest are settled first ([`Store::settle`]), so the copy knows how long they are. What it says
 //! of files that were being written is as after a power cut at that moment, with the bytes that they have now.
 

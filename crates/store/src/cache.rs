@@ -56,7 +56,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         self.read(key, |value| Some(value.clone()))
     }
 
-    /// Keeps `value`, in place of an older one.
+    /// Keeps `value`, instead of an older one.
     pub fn put(&self, key: K, value: V) {
         let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         match shard.find(key) {
@@ -103,7 +103,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
     }
 
     fn shard(&self, key: K) -> &RwLock<Shard<K, V>> {
-        // Bits that the map does not take for the place.
+        // Bits that the map does not take for the index.
         let hash = BuildHasherDefault::<Mixer>::default().hash_one(key);
         &self.shards[(hash.rotate_right(32) >> 59) as usize % SHARDS]
     }
@@ -164,7 +164,7 @@ impl Hasher for Mixer {
     }
 
     fn write_u64(&mut self, key: u64) {
-        // The map takes the low bits for the place: give it those that every bit of the key reaches.
+        // The map takes the low bits for the index: give it those that every bit of the key reaches.
         self.0 = mix(key).rotate_left(32);
     }
 

@@ -15,7 +15,7 @@
 //! damaged blocks stay what they are, as nobody has the right ones, and what is found damaged is kept as known ([`crate::known_damage`]); a lost or
 //! damaged sidecar is made anew from the object as it is, but for blocks that are known to be damaged, at the next start of the server.
 //!
-//! Memory: about 70 bytes for each inode, and what it takes to hold what is repaired.
+//! Memory: about 70 bytes for each inode, and what is needed for what is repaired.
 
 mod apart;
 mod lost;
@@ -108,7 +108,7 @@ struct Checker<'a, 'c> {
     entries: BTreeMap<Vec<u8>, Option<Entry>>,
     /// Inodes whose record cannot be read.
     unreadable: HashSet<u64>,
-    /// The key that orders directories is new: every name is in a wrong place.
+    /// The key that orders directories is new: every name is at a wrong position.
     is_keyed_anew: bool,
     check: &'a mut Check<'c>,
     checked: Checked,

@@ -37,7 +37,7 @@ pub(crate) const SIDECAR_SUFFIX: &str = ".sum";
 const ENTRY_LEN: usize = 8;
 const MAGIC: [u8; 8] = *b"ISONSUM\n";
 const VERSION: u32 = 1;
-/// As many entries as a page holds.
+/// As many entries as a page has room for.
 const PAGE_ENTRIES: u64 = (PAGE_BYTES / ENTRY_LEN) as u64;
 const HEADER_ENTRIES: u64 = (HEADER_LEN / ENTRY_LEN) as u64;
 
@@ -136,7 +136,7 @@ impl Header {
     }
 }
 
-/// Where the entry of a block is: the page of the sidecar, and the place in it counted in entries.
+/// Where the entry of a block is: the page of the sidecar, and the position in it counted in entries.
 pub(crate) fn place_of(block: u64) -> (u64, usize) {
     let at = block + HEADER_ENTRIES;
     (at / PAGE_ENTRIES, (at % PAGE_ENTRIES) as usize)
@@ -183,18 +183,18 @@ impl Summer {
 
     /// The entry of `block` whose bytes have this sum.
     pub fn entry_of_sum(self, block: u64, sum: u64) -> u64 {
-        (sum ^ self.place(block)).max(ENTRY_MIN)
+        (sum ^ self.location(block)).max(ENTRY_MIN)
     }
 
     /// The one sum that the bytes of `block` have if they agree with `entry`. `None` where nothing was written, or where it could be one of two.
     pub fn sum_of_entry(self, block: u64, entry: u64) -> Option<u64> {
-        (entry > ENTRY_MIN).then_some(entry ^ self.place(block))
+        (entry > ENTRY_MIN).then_some(entry ^ self.location(block))
     }
 
     /// What tells the entries of equal blocks apart.
-    fn place(self, block: u64) -> u64 {
-        let place = (self.0 ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        place ^ place >> 32
+    fn location(self, block: u64) -> u64 {
+        let location = (self.0 ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        location ^ location >> 32
     }
 
     /// An entry with which bytes of this sum do not agree.
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_bit_of_a_block_is_noticed_and_so_is_another_place() {
+    fn any_changed_bit_of_a_block_is_noticed_and_so_is_another_location() {
         let summer = Summer::new(OBJECT);
         let mut block = [0; BLOCK_BYTES];
         let zeros = summer.entry(5, &block);
@@ -260,18 +260,18 @@ mod tests {
     fn an_entry_tells_the_sum_unless_that_could_be_one_of_two() {
         let summer = Summer::new(OBJECT);
         for block in [0, 1, 77, BLOCKS_MAX - 1] {
-            let place = summer.place(block);
-            for sum in [0, 1, u64::MAX, place ^ 2] {
+            let location = summer.location(block);
+            for sum in [0, 1, u64::MAX, location ^ 2] {
                 assert_eq!(summer.sum_of_entry(block, summer.entry_of_sum(block, sum)), Some(sum));
             }
-            assert_eq!(summer.entry_of_sum(block, place), summer.entry_of_sum(block, place ^ 1));
+            assert_eq!(summer.entry_of_sum(block, location), summer.entry_of_sum(block, location ^ 1));
             assert_eq!([0, 1].map(|entry| summer.sum_of_entry(block, entry)), [None; 2]);
         }
     }
 
     proptest! {
         #[test]
-        fn every_entry_has_a_place_of_its_own(block in 0..BLOCKS_MAX) {
+        fn every_entry_has_a_position_of_its_own(block in 0..BLOCKS_MAX) {
             let (page, at) = place_of(block);
             prop_assert_eq!(page * PAGE_BYTES as u64 + (at * ENTRY_LEN) as u64, entry_offset(block));
             let (first, count) = blocks_of(page);

@@ -214,7 +214,7 @@ impl Store {
     }
 
     /// What must be known before the first byte changes: that the size in the database is not to be trusted, and
-    /// that set-id bits are gone. The caller holds the inode's data lock.
+    /// that set-id bits are gone. The caller has the inode's data lock.
     pub(crate) fn before_write(&self, inode: &Arc<Inode>, now: Timestamp) -> Result<(), StoreError> {
         if !inode.written.load(Relaxed) {
             inode.written.store(true, Relaxed);

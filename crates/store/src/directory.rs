@@ -77,7 +77,7 @@ impl Namespace {
         entry_key(&self.cookies, dir, name)
     }
 
-    /// The entry `name` of `dir`. The caller holds the namespace lock.
+    /// The entry `name` of `dir`. The caller has the namespace lock.
     pub(crate) fn look_up(&self, dir: &Inode, name: &[u8]) -> Result<Option<Entry>, StoreError> {
         if name.len() > NAME_LEN_MAX {
             return Err(StoreError::NameTooLong);
@@ -95,12 +95,12 @@ impl Namespace {
         Ok(entry)
     }
 
-    /// Keeps what is known of a name. The caller holds the namespace lock, and the database agrees.
+    /// Keeps what is known of a name. The caller has the namespace lock, and the database agrees.
     pub(crate) fn remember(&self, key: EntryKey<'_>, entry: Option<Entry>) {
         self.entries.put(key.cookie, CachedEntry { dir: key.dir, name: key.name.into(), entry });
     }
 
-    /// Whether `dir` has no names. The caller holds the namespace lock.
+    /// Whether `dir` has no names. The caller has the namespace lock.
     pub(crate) fn is_empty(&self, dir: u64) -> Result<bool, StoreError> {
         let mut empty = true;
         self.db.entries(dir, 0, |_, _| {

@@ -1,9 +1,9 @@
-//! The locks (`flock`) of the directories of a store, in files that hold the process id of whoever has them.
+//! The locks (`flock`) of the directories of a store, in files that contain the process id of whoever has them.
 //!
 //! The files are closed to other users. But one may have been open to them once, and whoever opened it then can lock it still,
-//! and for as long as he likes. His lock counts for nothing: another file takes the place of that one, closed from the first
+//! and for as long as he likes. His lock counts for nothing: another file replaces that one, closed from the first
 //! moment on. Servers of the owner's exclude each other all the same, also those of earlier versions, which know only the one
-//! file: who puts another one in its place holds that, and afterwards has looked whether the lock that was in the way is a
+//! file: who replaces it has locked the new one, and afterwards has looked whether the lock that was in the way is a
 //! stranger's still. It does so alone, under a lock on a third file ([`TURN`]), which is never believed to be a stranger's.
 
 use crate::OpenError;
@@ -66,7 +66,7 @@ pub(crate) fn take(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
     Ok(fd)
 }
 
-/// Puts `fresh` in the place of `path`, which goes there; where the old file is.
+/// Exchanges `fresh` for `path`, which goes there; where the old file is.
 fn exchange(fresh: &Path, path: &Path) -> Result<PathBuf, Errno> {
     let cwd = rustix::fs::CWD;
     rustix::fs::renameat_with(cwd, fresh, cwd, path, RenameFlags::EXCHANGE).map(|()| fresh.to_owned())
@@ -127,7 +127,7 @@ fn note_own(dir: &Path, name: &str, fd: OwnedFd) -> Result<OwnedFd, OpenError> {
     Ok(file.into())
 }
 
-/// A file that only this process has ever opened, and has locked, to be put in the place of `name`.
+/// A file that only this process has ever opened, and has locked, to replace `name`.
 fn make(dir: &Path, name: &str) -> Result<(OwnedFd, PathBuf), OpenError> {
     let fresh = dir.join(format!("{name}.{}", std::process::id()));
     match fs::remove_file(&fresh) {
@@ -144,7 +144,7 @@ fn owner(dir: &Path) -> Result<u32, OpenError> {
     Ok(fs::metadata(dir).map_err(|e| OpenError::io(dir, e))?.uid())
 }
 
-/// Locks it, or `by_force` another file that takes its place if somebody has locked it; whether that was so.
+/// Locks it, or `by_force` another file that replaces it if somebody has locked it; whether that was so.
 pub(crate) fn take_or_replace(dir: &Path, name: &str, by_force: bool) -> Result<(OwnedFd, bool), OpenError> {
     match take(dir, name) {
         Err(OpenError::InUse { .. }) if by_force => {
@@ -182,12 +182,12 @@ fn holder(fd: &OwnedFd) -> Option<(u32, u32)> {
 /// Of locks as `/proc/locks` tells them, the process with one by `flock` on `file`.
 fn holder_among(locks: &str, file: &Stat) -> Option<u32> {
     let (major, minor) = (rustix::fs::major(file.st_dev), rustix::fs::minor(file.st_dev));
-    let place = format!("{major:02x}:{minor:02x}:{}", file.st_ino);
+    let inode = format!("{major:02x}:{minor:02x}:{}", file.st_ino);
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         // Those who wait have an arrow before the kind.
         let [_, "FLOCK", _, _, pid, at, ..] = words[..] else { return None };
-        if at == place { pid.parse().ok().filter(|pid| *pid != 0) } else { None }
+        if at == inode { pid.parse().ok().filter(|pid| *pid != 0) } else { None }
     })
 }
 

@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        // No file can be put in its place.
+        // No file can replace it.
         fs::create_dir(dir.path().join("name")).unwrap();
         assert!(write(dir.path(), "name", b"content").is_err());
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

@@ -47,7 +47,7 @@ struct NameChange {
     entry: Option<Entry>,
 }
 
-/// Inodes whose last name went while nobody held them: [`crate::Store::reclaim`] them once the namespace lock is given back.
+/// Inodes whose last name went while nobody had them open: [`crate::Store::reclaim`] them once the namespace lock is given back.
 #[must_use]
 pub(crate) struct ReclaimList(pub Vec<Arc<Inode>>);
 
@@ -128,7 +128,7 @@ impl Edit<'_> {
         inode
     }
 
-    /// Makes `name` in `dir` lead to `inode`, in place of what it led to.
+    /// Makes `name` in `dir` lead to `inode`, instead of what it led to.
     pub fn enter(&mut self, dir: &Inode, name: &[u8], ino: u64, kind: FileKind) {
         self.names.push(NameChange { dir: dir.ino, name: name.to_vec(), entry: Some(Entry { ino, kind }) });
     }
@@ -244,7 +244,7 @@ impl Edit<'_> {
                 if inode.has(UNSETTLED) {
                     self.change.remove_unsettled(inode.owner);
                 }
-                let is_held = inode.refs.load(Relaxed) > 0;
+                let is_open = inode.refs.load(Relaxed) > 0;
                 match &record.body {
                     Body::Regular(_) if inode.has(SPREAD) && update.moved => self.change.remove_cut(inode.ino),
                     Body::Regular(layout) if inode.has(SPREAD) => {
@@ -256,7 +256,7 @@ impl Edit<'_> {
                     }
                     _ => {}
                 }
-                if record.has_xattrs && is_held {
+                if record.has_xattrs && is_open {
                     self.change.put_nameless(inode.ino);
                 } else if record.has_xattrs {
                     self.change.remove_xattrs(inode.ino)?;
@@ -329,7 +329,7 @@ impl Edit<'_> {
             }
         }
         for (inode, record) in self.dirty_inodes {
-            // Whoever writes next puts another record in the place of one that says that the file is cut, or it would be once more.
+            // Whoever writes next replaces a record that says that the file is cut, or it would be once more.
             inode.clear(if record == Some(DirtyRecord::Flushed) { UNFLUSHED } else { UNFLUSHED | DIRTY });
             namespace.dirty_inodes().set(inode.ino, record, inode.size());
         }

@@ -1,7 +1,7 @@
 //! Space for the metadata when the disk is full.
 //!
 //! A database whose journal cannot be written refuses every change from then on, also those that would free space. So
-//! `<dir>/reserve` holds blocks that nobody else can take, a thirty-second of the file system and at most
+//! `<dir>/reserve` has blocks that nobody else can take, a thirty-second of the file system and at most
 //! [`SPACE_BYTES_MAX`]. Where no target is on that file system, and so no object that is removed gives room there, it is a
 //! quarter, and at most [`APART_BYTES_MAX`]: as much as the database needs to remove what fills it. When little else is left ([`EmergencySpace::grow`] looks now and then) or a target says that it is
 //! full, the file goes, and until there is room again whatever would grow the store fails with `ENOSPC`; removing,

@@ -201,7 +201,7 @@ impl Engine {
             return Ok(false);
         }
         self.check_fence()?;
-        // Not by waiting for the lock: a thread that holds it for a look-up may begin another one, which would wait for this
+        // Not by waiting for the lock: a thread that has it for a look-up may begin another one, which would wait for this
         // thread, and this one for it.
         let mut state = match self.state.try_write() {
             Ok(state) => state,

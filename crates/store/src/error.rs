@@ -1,4 +1,4 @@
-//! What can go wrong, and the one place where it becomes an errno.
+//! What can go wrong, and the one module where it becomes an errno.
 
 use crate::volumes::change::VolumeChange;
 use isonomia_units::{Ino, ServerId, TargetId};
@@ -83,7 +83,7 @@ pub enum StoreError {
     /// The storage is full.
     #[error("no space left")]
     NoSpace,
-    /// The file would grow beyond 2^63 − 1 bytes or what a target's file system holds.
+    /// The file would grow beyond 2^63 − 1 bytes or what a target's file system can have.
     #[error("file too large")]
     FileTooLarge,
     /// The capability does not allow this access.
@@ -209,7 +209,7 @@ fn host_errno(error: &io::Error) -> Errno {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another server holds the directory.
+    /// Another server has the directory.
     #[error("{} is in use by another server (process {pid})", dir.display())]
     InUse {
         /// The directory.

@@ -94,7 +94,7 @@ fn read(clock: ClockId) -> Nanos {
 impl Fence {
     /// Whether this process may change anything, and say anything, at this moment.
     #[inline]
-    pub fn holds(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         let until = self.until.load(Ordering::Acquire);
         until == UNLIMITED || {
             let now = now();
@@ -113,7 +113,7 @@ impl Fence {
     /// EIO if another process has the directory, or the record cannot be read.
     #[inline]
     pub fn check(&self) -> Result<(), Errno> {
-        if self.holds() { Ok(()) } else { self.wait() }
+        if self.is_valid() { Ok(()) } else { self.wait() }
     }
 
     #[cold]
@@ -121,18 +121,18 @@ impl Fence {
         let waits = |_: &mut Option<Loss>| {
             #[cfg(test)]
             self.waiting.fetch_add(1, Ordering::AcqRel);
-            !self.holds() && !self.is_over.load(Ordering::Acquire)
+            !self.is_valid() && !self.is_over.load(Ordering::Acquire)
         };
         let waited = self.has_changed.wait_timeout_while(self.state(), PATIENCE, waits);
         drop(waited);
-        if self.holds() { Ok(()) } else { Err(Errno::IO) }
+        if self.is_valid() { Ok(()) } else { Err(Errno::IO) }
     }
 
-    /// How long it holds yet; nothing if it has no end.
+    /// How long it is valid yet; nothing if it has no end.
     pub fn left(&self) -> Option<Nanos> {
         match self.until.load(Ordering::Acquire) {
             UNLIMITED => None,
-            until if self.holds() => Some(Nanos(until).since(now().monotonic)),
+            until if self.is_valid() => Some(Nanos(until).since(now().monotonic)),
             _ => Some(Nanos::ZERO),
         }
     }
@@ -150,7 +150,7 @@ impl Fence {
     /// Nothing is changed any more: others know a process of this server, of number `by`, of which the directory knows nothing. If
     /// none has taken over meanwhile it is the wrong one, and this start of it does not count.
     pub fn refuse(&self, by: u64) {
-        let claim = self.claim.get().filter(|_| self.holds());
+        let claim = self.claim.get().filter(|_| self.is_valid());
         let is_replaced = claim.is_none_or(|claim| matches!(claim.look(), Ok(Found::Other(_))));
         if let Some(Err(error)) = claim.filter(|_| !is_replaced).map(|claim| claim.release(true)) {
             tracing::warn!(%error, "that the directory was refused cannot be recorded: this start counts");
@@ -171,7 +171,7 @@ impl Fence {
         let begun = now();
         match claim.look() {
             Ok(Found::Own) if !self.is_over.load(Ordering::Acquire) => {
-                let was_over = !self.holds();
+                let was_over = !self.is_valid();
                 self.extend(begun);
                 if self.is_over.load(Ordering::Acquire) {
                     // Since it was looked at.
@@ -214,7 +214,7 @@ impl Fence {
 
     /// Gives the directory up for good: the next process need not wait.
     pub(crate) fn release(&self) -> Result<(), StoreError> {
-        let Some(claim) = self.claim.get().filter(|_| self.holds()) else { return Ok(()) };
+        let Some(claim) = self.claim.get().filter(|_| self.is_valid()) else { return Ok(()) };
         claim.release(false).map_err(|source| StoreError::Io { path: claim.path(), source })
     }
 

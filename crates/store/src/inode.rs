@@ -1,7 +1,7 @@
 //! An inode in memory; its bytes are its [`Content`], which it stands for.
 //!
 //! Locks, in the order in which they may be taken: [`Content::data`], then the store's `namespace`, then the inode's
-//! record (a leaf, held for a copy only). The namespace lock is held for writing by whoever changes records in the
+//! record (a leaf, locked for a copy only). The namespace lock is taken for writing by whoever changes records in the
 //! database, so records need no lock of their own against each other.
 
 use crate::StoreError;

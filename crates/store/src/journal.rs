@@ -1,8 +1,8 @@
 //! Reading the journals of the database, to see where they end and whether that is where they should.
 //!
 //! fjall appends batches to `<n>.jnl`, the highest `n` being the one in use. When it opens a database it takes the batches
-//! up to the first place that makes no sense and cuts off the rest: after a crash that is half a batch, or zeros of the
-//! file's first allocation. Where whole batches follow such a place something was overwritten, and cutting would lose
+//! up to the first position that makes no sense and cuts off the rest: after a crash that is half a batch, or zeros of the
+//! file's first allocation. Where whole batches follow such a position something was overwritten, and cutting would lose
 //! them; so this looks first.
 //!
 //! A batch is a start (1, number of items (4), sequence number (8)), its items (2, kind (1), compression (1), keyspace (8),
@@ -31,14 +31,14 @@ pub(crate) struct Journal {
     pub path: PathBuf,
     /// Bytes of whole batches from the beginning on.
     pub end: u64,
-    /// Where the next whole batch begins behind a place that is none.
+    /// Where the next whole batch begins behind a position where none is.
     pub resumes_at: Option<u64>,
 }
 
 /// Where in a journal an item stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Before the first place that makes no sense.
+    /// Before the first position that makes no sense.
     Whole,
     /// Behind it.
     Behind,
@@ -79,7 +79,7 @@ impl Journal {
 }
 
 /// Goes through the bytes of a journal; calls `each` with the key and the value of every item. Gives where the whole batches
-/// end, and where the next one begins behind a place that is none.
+/// end, and where the next one begins behind a position where none is.
 pub fn parse(bytes: &[u8], each: &mut impl FnMut(Part, &[u8], &[u8])) -> (usize, Option<usize>) {
     let (end, mut broken) = batches(bytes, 0, |key, value| each(Part::Whole, key, value));
     let mut resumes_at = None;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_claims_another_place_in_the_order_is_damage() {
+    fn a_batch_that_claims_another_position_in_the_order_is_damage() {
         let (_dir, bytes) = journal(10);
         let (_, end, _) = synced(&bytes);
         let starts: Vec<usize> =
@@ -232,8 +232,8 @@ mod tests {
         for (index, start) in starts.iter().enumerate().skip(1) {
             for (byte, value) in [(0, 0), (7, 1)] {
                 let mut damaged = bytes.clone();
-                let place = start + 5 + byte;
-                assert_ne!(std::mem::replace(&mut damaged[place], value), value);
+                let position = start + 5 + byte;
+                assert_ne!(std::mem::replace(&mut damaged[position], value), value);
                 let (seen, found, _) = synced(&damaged);
                 // With a higher number the last one is still the last.
                 let is_harmless = index + 1 == starts.len() && value > 0;

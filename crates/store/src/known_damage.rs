@@ -10,7 +10,7 @@
 //! gets a checksum with which it does not agree, if it has none, so that it stays an error when the file is at rest. A block
 //! with other bytes than those of its note was written since, and is believed as the others are.
 //!
-//! # Why the bytes are kept, and not only the place
+//! # Why the bytes are kept, and not only the position
 //! Whoever overwrites a block need say nothing before, and no order of a write, its note and a stop takes good bytes for
 //! damage, or damage for good bytes. What is left to do:
 //! * A program may write just the bytes that were found, or have a hole there (most damage is zeros). Then the note goes, on
@@ -53,7 +53,7 @@ struct Note {
 #[derive(Default)]
 pub(crate) struct KnownDamage {
     notes: RwLock<BTreeMap<Key, Note>>,
-    /// Held while the database is changed, so that both have the same; those who look need not wait for that.
+    /// Locked while the database is changed, so that both have the same; those who look need not wait for that.
     changing: Mutex<()>,
     /// As many as there are: mostly there is nothing to look for.
     count: AtomicUsize,

@@ -8,7 +8,7 @@ use crate::inode::{Inode, SPREAD, UNLINKED};
 use crate::permission::MAY_WRITE;
 use crate::record::{Body, Record};
 use crate::{Caller, Namespace, StoreError};
-use isonomia_placement::{RoundRobin, Turn, stripes_from};
+use isonomia_placement::{RoundRobin, Step, stripes_from};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::striping::XATTR;
@@ -43,7 +43,7 @@ pub(crate) struct Layouts {
     /// One for each first target.
     shared: Vec<Arc<Layout>>,
     stripe_count: usize,
-    turns: RoundRobin,
+    round: RoundRobin,
     choose: OnceLock<Choose>,
 }
 
@@ -57,11 +57,11 @@ impl Layouts {
             Arc::new(Layout { stripe_bytes: layout.stripe_bytes, targets, grows: false })
         };
         let shared = (0..ids.len()).map(starting_at).collect();
-        Self { shared, stripe_count, turns: RoundRobin::starting_at(0, Turn::File), choose: OnceLock::new() }
+        Self { shared, stripe_count, round: RoundRobin::starting_at(0, Step::File), choose: OnceLock::new() }
     }
 
     pub fn of_new_file(&self) -> Arc<Layout> {
-        self.shared[self.turns.first(self.shared.len(), self.stripe_count)].clone()
+        self.shared[self.round.first(self.shared.len(), self.stripe_count)].clone()
     }
 
     /// Shares the layout of a record that was read from the database.
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_comes_first_in_turn() {
+    fn every_target_comes_first_equally_often() {
         let targets: Vec<_> = (10..13).map(|id| TargetDir { id: TargetId(id), dir: "".into() }).collect();
         let layouts = Layouts::new(&targets, DefaultLayout { stripe_bytes: 4096, stripe_count: 2 });
         let chosen: Vec<Vec<u16>> =

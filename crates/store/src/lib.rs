@@ -156,7 +156,7 @@ pub use fence::{Fence, LEASE, Loss, RENEW_EVERY};
 pub use host_pages::{HostPages, PAGES_LEN_MAX};
 pub use isonomia_proto::fs::RenameHow;
 pub use layouts::{Creator, NewFile};
-pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PiecePlace};
+pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PieceCursor};
 pub use namespace::LINKS_MAX;
 pub use object::ObjectPlace;
 pub use open::{OpenHow, Opened};
@@ -261,7 +261,7 @@ pub struct ObjectStore {
     protection: Protection,
     /// Those that are in memory.
     detached: Cache<ObjectPlace, Arc<Detached>>,
-    /// Held by who removes detached objects, and shared by who loads one.
+    /// Locked by who removes detached objects, and shared by who loads one.
     removals: RwLock<()>,
     /// How often blocks of a file were counted: no two counts have the same number.
     counts: AtomicU64,
@@ -314,7 +314,7 @@ impl Namespace {
         self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The inode; [`StoreError::Stale`] if there is none. The caller holds the namespace lock.
+    /// The inode; [`StoreError::Stale`] if there is none. The caller has the namespace lock.
     fn load(&self, ino: u64) -> Result<Arc<Inode>, StoreError> {
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);

@@ -3,7 +3,7 @@
 //! The store that has it *closes* it ([`Whereabouts::closed`](crate::Whereabouts)): nothing begins in it any more. [`Store::freeze`]
 //! waits for what has begun, refuses what is in use, and brings all that memory knows to the database. From then on
 //! [`Store::piece`] gives the volume in pieces, in the order of the database's keys: records of inodes, extended attributes, names, and
-//! then the bytes of files, without their holes. Each piece says with which [`PiecePlace`] to go on, so whoever gets them needs to remember
+//! then the bytes of files, without their holes. Each piece says with which [`PieceCursor`] to go on, so whoever gets them needs to remember
 //! nothing else.
 //!
 //! The other store takes them in ([`Store::take_piece`]), each as often as it comes. Files keep their numbers and get objects on the targets of
@@ -39,7 +39,7 @@ const DROPPED_AT_ONCE: usize = 256;
 /// counts, and those that begin count in the one that is not waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Passages {
-    turn: AtomicU8,
+    parity: AtomicU8,
     under_way: [AtomicUsize; 2],
 }
 
@@ -55,17 +55,17 @@ impl Drop for Passage<'_> {
 
 impl Passages {
     fn begin(&self) -> Passage<'_> {
-        let count = &self.under_way[usize::from(self.turn.load(SeqCst) & 1)];
+        let count = &self.under_way[usize::from(self.parity.load(SeqCst) & 1)];
         count.fetch_add(1, SeqCst);
         Passage(count)
     }
 
     /// Waits until all that began before has ended; false if `goes_on` says that it takes too long.
     fn drain(&self, goes_on: impl Fn() -> bool) -> bool {
-        // Twice: who read the turn before the last change may count only now, in either.
+        // Twice: who read the parity before the last change may count only now, in either.
         for _ in 0..2 {
-            let turn = self.turn.fetch_add(1, SeqCst) & 1;
-            while self.under_way[usize::from(turn)].load(SeqCst) > 0 {
+            let parity = self.parity.fetch_add(1, SeqCst) & 1;
+            while self.under_way[usize::from(parity)].load(SeqCst) > 0 {
                 if !goes_on() {
                     return false;
                 }
@@ -78,7 +78,7 @@ impl Passages {
 
 /// Which part of a volume is meant, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PiecePlace {
+pub enum PieceCursor {
     /// Inodes after this one.
     Inodes(u64),
     /// Extended attributes after this key.
@@ -117,7 +117,7 @@ pub struct FileBytes {
     pub record: Option<Vec<u8>>,
 }
 
-impl PiecePlace {
+impl PieceCursor {
     /// The first piece of any volume.
     pub const BEGIN: Self = Self::Inodes(0);
 }
@@ -163,14 +163,14 @@ impl Store {
     }
 
     /// A piece of a frozen volume, and where the next one begins.
-    pub fn piece(&self, volume: VolumeId, place: &PiecePlace) -> Result<(Piece, PiecePlace), StoreError> {
+    pub fn piece(&self, volume: VolumeId, cursor: &PieceCursor) -> Result<(Piece, PieceCursor), StoreError> {
         let (mut piece, mut len) = (Piece::default(), 0);
         let mut fits = |more: usize| {
             len += more + 32;
             len <= PIECE_BYTES_MAX || len == more + 32
         };
-        let next = match place {
-            PiecePlace::Inodes(after) => {
+        let next = match cursor {
+            PieceCursor::Inodes(after) => {
                 let mut is_last = true;
                 self.db.raw_records(
                     &after.saturating_add(1).max(first(volume)).to_be_bytes(),
@@ -186,16 +186,16 @@ impl Store {
                 )?;
                 let last = piece.inodes.last().map_or(*after, |(ino, _)| *ino);
                 if is_last {
-                    PiecePlace::Xattrs(first(volume).to_be_bytes().to_vec())
+                    PieceCursor::Xattrs(first(volume).to_be_bytes().to_vec())
                 } else {
-                    PiecePlace::Inodes(last)
+                    PieceCursor::Inodes(last)
                 }
             }
-            PiecePlace::Xattrs(from) => {
-                let mut next = PiecePlace::Names(first(volume).to_be_bytes().to_vec());
+            PieceCursor::Xattrs(from) => {
+                let mut next = PieceCursor::Names(first(volume).to_be_bytes().to_vec());
                 self.db.raw_xattrs(from, &beyond(volume), |key, value| {
                     if !fits(key.len() + value.len()) {
-                        next = PiecePlace::Xattrs(key.to_vec());
+                        next = PieceCursor::Xattrs(key.to_vec());
                         return false;
                     }
                     piece.xattrs.push((key.to_vec(), value.to_vec()));
@@ -203,11 +203,11 @@ impl Store {
                 })?;
                 next
             }
-            PiecePlace::Names(from) => {
-                let mut next = PiecePlace::Bytes(first(volume), 0);
+            PieceCursor::Names(from) => {
+                let mut next = PieceCursor::Bytes(first(volume), 0);
                 self.db.raw_names(from, &beyond(volume), |key, dir, name, entry| {
                     if !fits(key.len() + 16) {
-                        next = PiecePlace::Names(key.to_vec());
+                        next = PieceCursor::Names(key.to_vec());
                         return false;
                     }
                     piece.names.push((dir, name.to_vec(), entry.ino, entry.kind.code()));
@@ -215,14 +215,14 @@ impl Store {
                 })?;
                 next
             }
-            PiecePlace::Bytes(ino, offset) => return self.bytes_of(volume, *ino, *offset),
-            PiecePlace::End => PiecePlace::End,
+            PieceCursor::Bytes(ino, offset) => return self.bytes_of(volume, *ino, *offset),
+            PieceCursor::End => PieceCursor::End,
         };
         Ok((piece, next))
     }
 
     /// Bytes of the first file of `volume` from `ino` on that has any behind `offset`.
-    fn bytes_of(&self, volume: VolumeId, ino: u64, offset: u64) -> Result<(Piece, PiecePlace), StoreError> {
+    fn bytes_of(&self, volume: VolumeId, ino: u64, offset: u64) -> Result<(Piece, PieceCursor), StoreError> {
         let mut found = None;
         self.db.raw_records(&ino.to_be_bytes(), &beyond(volume), |at, bytes| {
             let record = Record::decode(bytes);
@@ -234,11 +234,11 @@ impl Store {
             }
             !has_bytes
         })?;
-        let Some((at, record)) = found else { return Ok((Piece::default(), PiecePlace::End)) };
+        let Some((at, record)) = found else { return Ok((Piece::default(), PieceCursor::End)) };
         let offset = if at == ino { offset } else { 0 };
         let last = |offset| {
             let bytes = FileBytes { ino: at, offset, bytes: Vec::new(), record: Some(record.clone()) };
-            (Piece { bytes: Some(bytes), ..Piece::default() }, PiecePlace::Bytes(at + 1, 0))
+            (Piece { bytes: Some(bytes), ..Piece::default() }, PieceCursor::Bytes(at + 1, 0))
         };
         let from = match self.seek(Ino(at), offset, Extent::Data) {
             Ok(from) => from,
@@ -256,7 +256,7 @@ impl Store {
         let end = from + len as u64;
         let is_last = Record::decode(&record).is_some_and(|record| end >= record.size);
         let (record, next) =
-            if is_last { (Some(record), PiecePlace::Bytes(at + 1, 0)) } else { (None, PiecePlace::Bytes(at, end)) };
+            if is_last { (Some(record), PieceCursor::Bytes(at + 1, 0)) } else { (None, PieceCursor::Bytes(at, end)) };
         let piece = Piece { bytes: Some(FileBytes { ino: at, offset: from, bytes, record }), ..Piece::default() };
         Ok((piece, next))
     }

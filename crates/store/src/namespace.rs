@@ -7,7 +7,7 @@ use crate::layouts::{Creator, NewFile};
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::volumes::change::VolumeChange;
-use crate::walk::{Last, Place};
+use crate::walk::{Last, Location};
 use crate::{Caller, Namespace, Numbers, Store, StoreError};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, FileKind, Layout, MODE_PERMISSION_MASK, Timestamp};
@@ -110,17 +110,17 @@ impl Store {
         now: Timestamp,
     ) -> Result<Attr, StoreError> {
         let mut namespace = self.namespace.own();
-        let place = self.namespace.place(caller, at.0, path)?;
-        let (Last::Name(name), None) = (&place.last, self.namespace.entry_at(&place)?) else {
+        let location = self.namespace.locate(caller, at.0, path)?;
+        let (Last::Name(name), None) = (&location.last, self.namespace.entry_at(&location)?) else {
             return Err(StoreError::Exists);
         };
-        if place.slash && new.kind != FileKind::Directory {
+        if location.slash && new.kind != FileKind::Directory {
             return Err(StoreError::NotFound);
         }
         if new.kind == FileKind::Directory {
-            self.check_new_volume(caller, &place.dir, name, new.bits)?;
+            self.check_new_volume(caller, &location.dir, name, new.bits)?;
         }
-        Ok(self.create(&mut namespace, caller, &place.dir, Some(name), new, now)?.attr())
+        Ok(self.create(&mut namespace, caller, &location.dir, Some(name), new, now)?.attr())
     }
 
     /// Creates an inode with a name that is free; or a regular file without one, and with one reference.
@@ -200,7 +200,7 @@ impl Store {
 
     /// Gives the inode at `path` the second name `path2`, or the file without a name that `at` is its first one, and tells
     /// its attributes.
-    #[expect(clippy::too_many_arguments, reason = "two places, as in linkat(2)")]
+    #[expect(clippy::too_many_arguments, reason = "two paths, as in linkat(2)")]
     pub fn link(
         &self,
         caller: &Caller<'_>,
@@ -217,19 +217,19 @@ impl Store {
         let objects = unnamed.as_ref().map(|inode| inode.own_data());
         let namespace = self.namespace.own();
         let inode = self.namespace.resolve(caller, at.0, path, follow)?;
-        let place = self.namespace.place_beside(caller, Ino(inode.ino).volume(), at2.0, path2)?;
-        let (Last::Name(name), None) = (&place.last, self.namespace.entry_at(&place)?) else {
+        let location = self.namespace.locate_beside(caller, Ino(inode.ino).volume(), at2.0, path2)?;
+        let (Last::Name(name), None) = (&location.last, self.namespace.entry_at(&location)?) else {
             return Err(StoreError::Exists);
         };
         let is_named = !inode.has(UNLINKED) || inode.has(MAY_BE_NAMED);
-        if place.slash || place.dir.has(UNLINKED) || !is_named {
+        if location.slash || location.dir.has(UNLINKED) || !is_named {
             return Err(StoreError::NotFound);
         }
-        if Ino(inode.ino).volume() != Ino(place.dir.ino).volume() {
+        if Ino(inode.ino).volume() != Ino(location.dir.ino).volume() {
             return Err(StoreError::CrossDevice);
         }
         caller.may_link(&inode.record())?;
-        caller.may_add(&place.dir.record())?;
+        caller.may_add(&location.dir.record())?;
         let kind = inode.record().kind();
         if kind == FileKind::Directory {
             return Err(StoreError::NotPermitted);
@@ -242,13 +242,13 @@ impl Store {
         }
         record.nlink += 1;
         record.ctime = now;
-        edit.enter(&place.dir, name, inode.ino, kind);
-        edit.touch_dir(&place.dir, now);
+        edit.enter(&location.dir, name, inode.ino, kind);
+        edit.touch_dir(&location.dir, now);
         if inode.has(UNLINKED) {
             edit.name_first(&inode);
         }
         let ReclaimList(_) = edit.commit()?;
-        inode.note_found_in(place.dir.ino);
+        inode.note_found_in(location.dir.ino);
         drop(namespace);
         drop(objects);
         self.attr(&inode)
@@ -257,22 +257,22 @@ impl Store {
     /// Removes the name of what is not a directory.
     pub fn unlink(&self, caller: &Caller<'_>, at: Ino, path: &[u8], now: Timestamp) -> Result<(), StoreError> {
         let namespace = self.namespace.own();
-        let place = self.namespace.place(caller, at.0, path)?;
-        let Last::Name(name) = &place.last else { return Err(StoreError::IsDirectory) };
-        let entry = self.namespace.entry_at(&place)?.ok_or(StoreError::NotFound)?;
+        let location = self.namespace.locate(caller, at.0, path)?;
+        let Last::Name(name) = &location.last else { return Err(StoreError::IsDirectory) };
+        let entry = self.namespace.entry_at(&location)?.ok_or(StoreError::NotFound)?;
         let inode = self.namespace.load(entry.ino)?;
         let is_dir = entry.kind == FileKind::Directory;
-        if place.slash {
+        if location.slash {
             return Err(if is_dir { StoreError::IsDirectory } else { StoreError::NotDirectory });
         }
-        caller.may_remove(&place.dir.record(), &inode.record())?;
+        caller.may_remove(&location.dir.record(), &inode.record())?;
         if is_dir {
             return Err(StoreError::IsDirectory);
         }
         let mut edit = self.namespace.edit();
-        edit.leave(&place.dir, name);
+        edit.leave(&location.dir, name);
         edit.drop_link(&inode, now);
-        edit.touch_dir(&place.dir, now);
+        edit.touch_dir(&location.dir, now);
         let reclaimed = edit.commit()?;
         drop(namespace);
         self.reclaim_all(reclaimed)
@@ -281,30 +281,30 @@ impl Store {
     /// Removes an empty directory.
     pub fn rmdir(&self, caller: &Caller<'_>, at: Ino, path: &[u8], now: Timestamp) -> Result<(), StoreError> {
         let namespace = self.namespace.own();
-        let place = self.namespace.place(caller, at.0, path)?;
-        let name = match &place.last {
+        let location = self.namespace.locate(caller, at.0, path)?;
+        let name = match &location.last {
             Last::Name(name) => name,
             Last::Dot => return Err(StoreError::Invalid),
             Last::DotDot => return Err(StoreError::NotEmpty),
             Last::Itself => return Err(StoreError::Busy),
         };
-        let entry = self.namespace.entry_at(&place)?.ok_or(StoreError::NotFound)?;
+        let entry = self.namespace.entry_at(&location)?.ok_or(StoreError::NotFound)?;
         let inode = self.namespace.load(entry.ino)?;
-        caller.may_remove(&place.dir.record(), &inode.record())?;
+        caller.may_remove(&location.dir.record(), &inode.record())?;
         if entry.kind != FileKind::Directory {
             return Err(StoreError::NotDirectory);
         }
         if !self.namespace.is_empty(inode.ino)? {
             return Err(StoreError::NotEmpty);
         }
-        if let Some(volume) = self.namespace.volume_named(&place)? {
+        if let Some(volume) = self.namespace.volume_named(&location)? {
             return Err(StoreError::OfVolume(VolumeChange::Remove { volume }));
         }
         let mut edit = self.namespace.edit();
-        edit.leave(&place.dir, name);
+        edit.leave(&location.dir, name);
         edit.drop_link(&inode, now);
-        edit.touch_dir(&place.dir, now);
-        edit.record(&place.dir).nlink -= 1;
+        edit.touch_dir(&location.dir, now);
+        edit.record(&location.dir).nlink -= 1;
         let reclaimed = edit.commit()?;
         drop(namespace);
         self.reclaim_all(reclaimed)
@@ -339,10 +339,10 @@ impl Namespace {
         path_to(self.load(ino.0)?, |up| self.load(up))
     }
 
-    /// The entry at a place; `None` also for `.`, `..` and the start, which have none.
-    pub(crate) fn entry_at(&self, place: &Place) -> Result<Option<Entry>, StoreError> {
-        match &place.last {
-            Last::Name(name) => self.look_up(&place.dir, name),
+    /// The entry at a location; `None` also for `.`, `..` and the start, which have none.
+    pub(crate) fn entry_at(&self, location: &Location) -> Result<Option<Entry>, StoreError> {
+        match &location.last {
+            Last::Name(name) => self.look_up(&location.dir, name),
             Last::Dot | Last::DotDot | Last::Itself => Ok(None),
         }
     }

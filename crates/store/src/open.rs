@@ -49,7 +49,7 @@ impl OpenHow {
 /// What an open gives.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// The inode; the session holds a reference to it, to be given back with [`Store::release`].
+    /// The inode; the session has a reference to it, to be given back with [`Store::release`].
     pub ino: Ino,
     /// Attributes after the open.
     pub attr: Attr,
@@ -125,17 +125,17 @@ impl Store {
             return Err(StoreError::Invalid);
         }
         let mut namespace = self.namespace.own();
-        let place = if how.exclusive || how.no_follow {
-            self.namespace.place(caller, at.0, path)?
+        let location = if how.exclusive || how.no_follow {
+            self.namespace.locate(caller, at.0, path)?
         } else {
-            self.namespace.place_followed(caller, at.0, path)?
+            self.namespace.locate_followed(caller, at.0, path)?
         };
-        if let (Last::Name(_), true) = (&place.last, place.slash) {
+        if let (Last::Name(_), true) = (&location.last, location.slash) {
             return Err(StoreError::IsDirectory);
         }
-        let existing = self.namespace.inode_at(&place)?;
-        if let (None, Last::Name(name)) = (&existing, &place.last) {
-            let inode = self.create(&mut namespace, caller, &place.dir, Some(name), how.new_file(layout), now)?;
+        let existing = self.namespace.inode_at(&location)?;
+        if let (None, Last::Name(name)) = (&existing, &location.last) {
+            let inode = self.create(&mut namespace, caller, &location.dir, Some(name), how.new_file(layout), now)?;
             take_reference(&inode)?;
             return Ok((inode, true));
         }
@@ -269,7 +269,7 @@ impl Namespace {
     }
 }
 
-/// The caller holds the namespace lock: an inode cannot lose its last name meanwhile.
+/// The caller has the namespace lock: an inode cannot lose its last name meanwhile.
 fn take_reference(inode: &Inode) -> Result<(), StoreError> {
     let more = |n: u32| if n == 0 && inode.has(UNLINKED) { None } else { n.checked_add(1) };
     inode.refs.fetch_update(AcqRel, Relaxed, more).map(|_| ()).map_err(|_| StoreError::Stale)

@@ -19,7 +19,7 @@
 //! | was of this kernel | free | begins at once: the kernel frees a lock with its process |
 //! | was of this host, before it was started anew; | free | waits until the other's lease is over |
 //! | was of another host | free | the same, if the operator says that it is to take over; else it is refused |
-//! | any | held | the same; then the lock file is replaced by another one |
+//! | any | locked | the same; then the lock file is replaced by another one |
 //!
 //! Other servers know a server's process by number and token, and refuse one whose directory does not list it: the directory is
 //! empty then, or an older copy. Such a start does not count: the next process has the same number, and does not list the one that

@@ -19,7 +19,7 @@ fn at(secs: i64) -> Timestamp {
     Timestamp::new(secs, 0).unwrap()
 }
 
-/// Makes `to` a copy of `from`. Starts no program: a child would hold the locks of other tests' stores for a moment.
+/// Makes `to` a copy of `from`. Starts no program: a child would have the locks of other tests' stores for a moment.
 pub(crate) fn copy_directory(from: &Path, to: &Path) {
     let _ = std::fs::remove_dir_all(to);
     std::fs::create_dir(to).unwrap();
@@ -220,7 +220,7 @@ fn a_file_that_was_replaced_is_whole() {
 }
 
 #[test]
-fn files_that_changed_places_and_went_come_back_whole() {
+fn files_that_were_exchanged_and_went_come_back_whole() {
     let mut machine = Machine::new(2);
     let both = [machine.synced("a", 1, 20_000), machine.synced("b", 2, 10_000)];
     machine.release_all(&both);
@@ -233,10 +233,10 @@ fn files_that_changed_places_and_went_come_back_whole() {
 
 #[test]
 fn an_unlinked_file_is_whole_or_gone() {
-    for is_held in [false, true] {
+    for is_locked in [false, true] {
         let mut machine = Machine::new(2);
         let ino = machine.synced("file", 1, 20_000);
-        if !is_held {
+        if !is_locked {
             machine.release_all(&[ino]);
         }
         machine.remove_name("file");

@@ -1,6 +1,6 @@
 //! The directories of a store: who may use them, and whether they are the right ones.
 //!
-//! `<dir>/lock` and `<target dir>/target.lock` are locked (`flock`) for as long as the store is open and hold the
+//! `<dir>/lock` and `<target dir>/target.lock` are locked (`flock`) for as long as the store is open and contain the
 //! process id of the holder. Where other hosts may have the directory, [`crate::owner`] says who has it. `<dir>/identity` and `<target dir>/target.identity` are text, one `key value` a line:
 //!
 //! | key | in | meaning |
@@ -12,7 +12,7 @@
 //! | `state` | the store's | `ready`, once the store was opened in full |
 //!
 //! A target can be added to a store by configuring it; one that disappears is an error. So is, once the store is ready,
-//! whatever else is missing: nothing is created a second time, and an empty store never takes the place of a lost one.
+//! whatever else is missing: nothing is created a second time, and an empty store never replaces a lost one.
 //!
 //! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock.
 

@@ -181,7 +181,7 @@ impl ObjectStore {
         StoreError::Corrupt { ino, offset, path, what }
     }
 
-    /// Gives memory of checksums back when there is too much in use. The caller holds the lock of none.
+    /// Gives memory of checksums back when there is too much in use. The caller has the lock of none.
     pub(crate) fn trim_sums(&self) {
         if self.protection.watch.meter.bytes() > self.protection.memory_bytes_max {
             self.trim_sums_now();

@@ -21,7 +21,7 @@
 //!
 //! Whether there was one the host tells: its kernel still has everything that the process before this one did if it was not
 //! started since ([`Database::reopen`]). Then the server was killed, no entry of a directory can be missing, and a missing object was
-//! removed by somebody: it stays created. No stop turns good bytes into an error that way, whatever it was:
+//! removed by somebody: it stays created. No stop makes good bytes an error that way, whatever it was:
 //! * *Killed*: an object's file exists before a record can say so, and is removed after the record was changed.
 //! * *The host lost power, or its start is not known*: objects of files that were being written count as never created. Those of
 //!   others were synced with their entries before the dirty record and the entry of `unsettled` went. Without checksums there are no

@@ -35,7 +35,7 @@ pub(crate) struct Unused {
 
 pub(crate) struct Removal {
     waiting: Mutex<Waiting>,
-    /// Held by who is removing.
+    /// Locked by who is removing.
     removing: Mutex<()>,
     /// Neither the database nor a target survives a power cut: nothing need be synced.
     pub is_volatile: bool,

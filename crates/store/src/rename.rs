@@ -3,7 +3,7 @@
 use crate::inode::{Inode, UNLINKED};
 use crate::permission::MAY_WRITE;
 use crate::record::Body;
-use crate::walk::{Last, Place};
+use crate::walk::{Last, Location};
 use crate::{Caller, Namespace, Store, StoreError};
 use isonomia_proto::fs::{FileKind, RenameHow, Timestamp};
 use isonomia_units::Ino;
@@ -23,7 +23,7 @@ struct End<'p> {
 
 impl Store {
     /// Renames `path` below `at` to `path2` below `at2`, atomically.
-    #[expect(clippy::too_many_arguments, reason = "two places, as in renameat2(2)")]
+    #[expect(clippy::too_many_arguments, reason = "two paths, as in renameat2(2)")]
     pub fn rename(
         &self,
         caller: &Caller<'_>,
@@ -35,24 +35,24 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let namespace = self.namespace.own();
-        let place = self.namespace.place(caller, at.0, path)?;
-        if let Some(volume) = self.namespace.volume_named(&place)? {
-            let change = self.namespace.renamed_volume(caller, volume, &place, (at2.0, path2), how)?;
+        let location = self.namespace.locate(caller, at.0, path)?;
+        if let Some(volume) = self.namespace.volume_named(&location)? {
+            let change = self.namespace.renamed_volume(caller, volume, &location, (at2.0, path2), how)?;
             return change.map_or(Ok(()), |change| Err(StoreError::OfVolume(change)));
         }
-        let place2 = self.namespace.place_beside(caller, Ino(place.dir.ino).volume(), at2.0, path2)?;
-        let name = name_of(&place, StoreError::Busy)?;
+        let location2 = self.namespace.locate_beside(caller, Ino(location.dir.ino).volume(), at2.0, path2)?;
+        let name = name_of(&location, StoreError::Busy)?;
         let taken = if how == RenameHow::NoReplace { StoreError::Exists } else { StoreError::Busy };
-        let name2 = name_of(&place2, taken)?;
-        let old = self.namespace.end(&place, name)?;
+        let name2 = name_of(&location2, taken)?;
+        let old = self.namespace.end(&location, name)?;
         let source = old.inode.as_ref().ok_or(StoreError::NotFound)?;
-        if Ino(place.dir.ino).volume() != Ino(place2.dir.ino).volume()
-            || self.namespace.volume_named(&place2)?.is_some()
+        if Ino(location.dir.ino).volume() != Ino(location2.dir.ino).volume()
+            || self.namespace.volume_named(&location2)?.is_some()
         {
             return Err(StoreError::CrossDevice);
         }
-        self.namespace.check_not_in_the_making(&place2.dir, name2)?;
-        let new = self.namespace.end(&place2, name2)?;
+        self.namespace.check_not_in_the_making(&location2.dir, name2)?;
+        let new = self.namespace.end(&location2, name2)?;
         self.namespace.check_kinds(&old, source, &new, how)?;
         if new.inode.as_ref().is_some_and(|target| target.ino == source.ino) {
             return Ok(());
@@ -75,12 +75,12 @@ impl Store {
 }
 
 impl Namespace {
-    fn end<'p>(&self, place: &'p Place, name: &'p [u8]) -> Result<End<'p>, StoreError> {
-        let inode = match self.look_up(&place.dir, name)? {
+    fn end<'p>(&self, location: &'p Location, name: &'p [u8]) -> Result<End<'p>, StoreError> {
+        let inode = match self.look_up(&location.dir, name)? {
             Some(entry) => Some(self.load(entry.ino)?),
             None => None,
         };
-        Ok(End { dir: &place.dir, name, slash: place.slash, inode })
+        Ok(End { dir: &location.dir, name, slash: location.slash, inode })
     }
 
     fn check_kinds(&self, old: &End<'_>, source: &Arc<Inode>, new: &End<'_>, how: RenameHow) -> Result<(), StoreError> {
@@ -170,8 +170,8 @@ impl Namespace {
 }
 
 /// The name that a rename changes; `.` and `..` are not names.
-fn name_of(place: &Place, otherwise: StoreError) -> Result<&[u8], StoreError> {
-    match &place.last {
+fn name_of(location: &Location, otherwise: StoreError) -> Result<&[u8], StoreError> {
+    match &location.last {
         Last::Name(name) => Ok(name),
         Last::Dot | Last::DotDot | Last::Itself => Err(otherwise),
     }

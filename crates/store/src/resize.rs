@@ -242,7 +242,7 @@ impl ObjectStore {
     }
 }
 
-/// The caller holds the namespace lock.
+/// The caller has the namespace lock.
 pub(crate) fn check_alive(inode: &Inode) -> Result<(), StoreError> {
     let is_gone = inode.has(RECLAIMED) || (inode.has(UNLINKED) && inode.refs.load(Relaxed) == 0);
     if is_gone { Err(StoreError::Stale) } else { Ok(()) }

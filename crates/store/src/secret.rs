@@ -41,7 +41,7 @@ impl Secret {
         Ok(Self::of(keys))
     }
 
-    /// Makes new keys, in place of those that there are.
+    /// Makes new keys, instead of those that there are.
     pub fn replace(dir: &Path) -> Result<Self, OpenError> {
         let mut keys = [0; KEYS_LEN];
         durable::fill_random(&mut keys).map_err(|e| OpenError::io(&dir.join(NAME), e))?;

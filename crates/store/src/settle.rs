@@ -9,12 +9,12 @@
 //! All of this is so of detached objects as well ([`crate::detached`]): "file" stands here for what has content of its own.
 //!
 //! # The rule
-//! Whenever stable storage may hold a block that disagrees with the checksum that stable storage holds, it also holds
+//! Whenever stable storage may have a block that disagrees with the checksum that stable storage has, it also has
 //! the file's entry in `unsettled`, or a record that says that the file has no objects, or no record.
 //!
 //! # How it is kept
 //! * *A settled file is written*, cut or extended: the entry is committed and the journal synced before the first byte
-//!   changes ([`Store::before_change`]). So each turn from rest to work costs a sync; none is needed where nothing survives
+//!   changes ([`Store::before_change`]). So each change from rest to work costs a sync; none is needed where nothing survives
 //!   a power cut anyway.
 //! * *A new file is written*: the entry is committed, without a sync, before the first object exists. The record that
 //!   says that there are objects comes later, and the journal reaches storage from its beginning: whoever finds that
@@ -23,7 +23,7 @@
 //!   if the file was not written since before that began. This is looked at once more where the entry is removed, with
 //!   no write under way ([`Content::data`] is owned), and the removal stands in the journal after it.
 //! * *fsync* leaves the entry. It syncs no sidecar, and the next write needs no sync of the journal: a database that
-//!   writes and syncs in turn pays as much as without checksums.
+//!   writes and syncs alternately pays as much as without checksums.
 //!
 //! # Case by case
 //! * *The server is killed.* The host has every byte that was written and every batch; of the checksums those that were
@@ -109,7 +109,7 @@ impl Settling {
 
 impl Store {
     /// What must be on stable storage before the first byte of `inode` changes: that its checksums are about to, or that
-    /// it has none any more. The caller holds [`Content::data`].
+    /// it has none any more. The caller has [`Content::data`].
     pub(crate) fn before_change(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
         if !inode.written.load(Relaxed) {
             inode.written.store(true, Relaxed);

@@ -15,7 +15,7 @@
 //! What was in blocks that had come to rest before the file was written last, about ten seconds at most, or were brought to the
 //! sidecar since: these have an entry. What was written after that has none yet, so its loss makes the file shorter, or is zeros.
 //! Nor is it found within the last block that is left.
-//! What was lost and known to be lost before is found again, as long as nothing was written in its place.
+//! What was lost and known to be lost before is found again, as long as nothing was written instead.
 //! A target whose file system is mounted anew, and its journal replayed, while the host goes on breaks the premise: what that undid is
 //! taken for lost.
 //!

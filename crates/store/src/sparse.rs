@@ -33,7 +33,7 @@ pub(crate) const BLOCK_BYTES: u64 = 512;
 impl Store {
     /// The attributes of an inode, with the space that it takes.
     ///
-    /// The caller holds neither the namespace lock nor the inode's data lock.
+    /// The caller has neither the namespace lock nor the inode's data lock.
     pub(crate) fn attr(&self, inode: &Inode) -> Result<Attr, StoreError> {
         let mut attr = inode.attr();
         if inode.has(SPREAD) {

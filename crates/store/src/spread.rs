@@ -34,7 +34,7 @@
 //! its server has answered. [`Store::finish_cut`] takes the entry away: now the file may grow again. Each step can be
 //! repeated, and so a stop of any server in between leaves work that is done again ([`Store::cuts_to_redo`]). A cut to nothing
 //! is one like any other: the objects stay, and so do capabilities for them. (Other objects instead, as files with bytes here
-//! get, would let a writer who holds a capability for the old ones be acknowledged, and his bytes be lost.)
+//! get, would let a writer who has a capability for the old ones be acknowledged, and his bytes be lost.)
 //!
 //! Why no acknowledged write is lost, and no old byte comes back:
 //! * Objects say with each write which was their last cut, and the writer tells that here, the lowest of those that his write
@@ -275,7 +275,7 @@ impl Store {
     }
 
     /// Begins to cut a spread file to `size_bytes`, which is not above its size; that stands on stable storage when this
-    /// returns. It takes the place of a cut that was begun before, also of one to the same size: an object that has done that
+    /// returns. It replaces a cut that was begun before, also of one to the same size: an object that has done that
     /// one may have been written to since.
     pub fn begin_cut(&self, ino: Ino, size_bytes: u64, now: Timestamp) -> Result<Cut, StoreError> {
         let inode = self.namespace.inode(ino.0)?;
@@ -354,8 +354,8 @@ impl Store {
         let mut found = Vec::new();
         if max > 0 {
             self.db.spread_orphans(after, |(id, layout)| {
-                let is_held = |inode: &Arc<Inode>| Some(inode.refs.load(Relaxed) > 0);
-                if self.namespace.inodes.read(id.number, is_held) != Some(true) {
+                let is_open = |inode: &Arc<Inode>| Some(inode.refs.load(Relaxed) > 0);
+                if self.namespace.inodes.read(id.number, is_open) != Some(true) {
                     found.push(SpreadObjects::new(id, Arc::new(layout)));
                 }
                 found.len() < max

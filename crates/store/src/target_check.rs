@@ -9,8 +9,8 @@ impl Namespace {
     /// layout of another file.
     pub fn check_target(&self, ino: Ino, target: TargetId, offset: u64, len: u64) -> Result<(), StoreError> {
         self.check_layout(ino, |layout| {
-            let (place, run) = layout.locate(offset);
-            place == target && len <= run
+            let (lies_on, run) = layout.locate(offset);
+            lies_on == target && len <= run
         })
     }
 

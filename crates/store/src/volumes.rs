@@ -19,7 +19,7 @@ use crate::edit::ReclaimList;
 use crate::inode::Inode;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
-use crate::walk::{Last, Place};
+use crate::walk::{Last, Location};
 use crate::{Caller, Namespace, RenameHow, Store, StoreError, VolumeChange};
 use isonomia_proto::NAME_LEN_MAX;
 use isonomia_proto::fs::{Attr, FileKind, Timestamp};
@@ -310,7 +310,7 @@ impl Namespace {
         self.loads(ino)
     }
 
-    /// Whether there is such an inode here. The caller holds the namespace lock.
+    /// Whether there is such an inode here. The caller has the namespace lock.
     fn loads(&self, ino: Ino) -> Result<bool, StoreError> {
         match self.load(ino.0) {
             Ok(_) => Ok(true),
@@ -319,8 +319,8 @@ impl Namespace {
         }
     }
 
-    /// Checks that a place whose directory is the root is for this server to look at; `rest` is what is left of the path from the root
-    /// on, the place's own name first.
+    /// Checks that a location whose directory is the root is for this server to look at; `rest` is what is left of the path from the root
+    /// on, the location's own name first.
     pub(crate) fn check_in_root(&self, last: &Last, rest: &[u8]) -> Result<(), StoreError> {
         let Some(whereabouts) = self.whereabouts() else { return Ok(()) };
         let Last::Name(name) = last else {
@@ -393,12 +393,12 @@ impl Namespace {
         if is_root && is_away() { self.load(at).map(Some) } else { Ok(None) }
     }
 
-    /// The volume whose name this place is, if it is one's.
-    pub(crate) fn volume_named(&self, place: &Place) -> Result<Option<VolumeId>, StoreError> {
-        if place.dir.ino != Ino::ROOT.0 || self.whereabouts().is_none() {
+    /// The volume whose name this location is, if it is one's.
+    pub(crate) fn volume_named(&self, location: &Location) -> Result<Option<VolumeId>, StoreError> {
+        if location.dir.ino != Ino::ROOT.0 || self.whereabouts().is_none() {
             return Ok(None);
         }
-        let volume = self.entry_at(place)?.map(|entry| Ino(entry.ino).volume());
+        let volume = self.entry_at(location)?.map(|entry| Ino(entry.ino).volume());
         Ok(volume.filter(|volume| *volume != VolumeId::ROOT))
     }
 
@@ -414,20 +414,20 @@ impl Namespace {
         self.names_in_the_making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The second place of an operation that has two, the first of which is in `volume`: what is elsewhere is on another file
+    /// The second path of an operation that has two, the first of which is in `volume`: what is elsewhere is on another file
     /// system.
-    pub(crate) fn place_beside(
+    pub(crate) fn locate_beside(
         &self,
         caller: &Caller<'_>,
         volume: VolumeId,
         at: u64,
         path: &[u8],
-    ) -> Result<Place, StoreError> {
+    ) -> Result<Location, StoreError> {
         if at != Ino::ROOT.0 && Ino(at).volume() != volume {
             return Err(StoreError::CrossDevice);
         }
         let is_own = |server| self.whereabouts().is_some_and(|whereabouts| whereabouts.own == server);
-        self.place(caller, at, path).map_err(|error| match error {
+        self.locate(caller, at, path).map_err(|error| match error {
             // In a moment it may be beside the first.
             StoreError::Elsewhere { server, .. } if is_own(server) => error,
             StoreError::Elsewhere { .. } => StoreError::CrossDevice,
@@ -435,17 +435,17 @@ impl Namespace {
         })
     }
 
-    /// What becomes of the wish that a volume, whose place that is, be called `path2`: a change that all servers make
+    /// What becomes of the wish that a volume, whose location that is, be called `path2`: a change that all servers make
     /// together, if it is allowed and the name is not its own already.
     pub(crate) fn renamed_volume(
         &self,
         caller: &Caller<'_>,
         volume: VolumeId,
-        place: &Place,
+        location: &Location,
         (at2, path2): (u64, &[u8]),
         how: RenameHow,
     ) -> Result<Option<VolumeChange>, StoreError> {
-        let (inode, root) = (self.load(root_of(volume).0)?, &place.dir);
+        let (inode, root) = (self.load(root_of(volume).0)?, &location.dir);
         caller.may_remove(&root.record(), &inode.record())?;
         // Whose a volume is that has the new name, its own server knows alone.
         let how = match (root.record().mode & STICKY != 0 && !caller.is_root(), how) {
@@ -464,7 +464,7 @@ impl Namespace {
             b"" | b"." | b".." => Err(StoreError::Busy),
             name if name.len() > NAME_LEN_MAX => Err(StoreError::NameTooLong),
             name if name.contains(&0) => Err(StoreError::Invalid),
-            name if matches!(&place.last, Last::Name(old) if old[..] == *name) => Ok(None),
+            name if matches!(&location.last, Last::Name(old) if old[..] == *name) => Ok(None),
             name => Ok(Some(VolumeChange::Rename { volume, name: name.into(), how })),
         }
     }

@@ -20,7 +20,7 @@ pub const SYMLINKS_MAX: usize = 40;
 pub(crate) const LINK_TEXTS_LEN_MAX: usize = 4 * PATH_LEN_MAX;
 
 /// A path walked up to its last component.
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub dir: Arc<Inode>,
     pub last: Last,
     /// The path ended in a slash.
@@ -68,36 +68,36 @@ impl Namespace {
             }
             return Ok(start);
         }
-        let place = self.place_from(caller, start, path, if follow { Follow::Always } else { Follow::Slash })?;
-        self.inode_at(&place)?.ok_or(StoreError::NotFound)
+        let location = self.locate_from(caller, start, path, if follow { Follow::Always } else { Follow::Slash })?;
+        self.inode_at(&location)?.ok_or(StoreError::NotFound)
     }
 
     /// The directory and name that `path` ends in, existing or not; a link there is not followed.
-    pub(crate) fn place(&self, caller: &Caller<'_>, at: u64, path: &[u8]) -> Result<Place, StoreError> {
-        self.place_from(caller, self.load(at)?, path, Follow::Never)
+    pub(crate) fn locate(&self, caller: &Caller<'_>, at: u64, path: &[u8]) -> Result<Location, StoreError> {
+        self.locate_from(caller, self.load(at)?, path, Follow::Never)
     }
 
-    /// Like [`Self::place`], but on through symbolic links at the end: where `O_CREAT` creates.
-    pub(crate) fn place_followed(&self, caller: &Caller<'_>, at: u64, path: &[u8]) -> Result<Place, StoreError> {
-        self.place_from(caller, self.load(at)?, path, Follow::NoSlash)
+    /// Like [`Self::locate`], but on through symbolic links at the end: where `O_CREAT` creates.
+    pub(crate) fn locate_followed(&self, caller: &Caller<'_>, at: u64, path: &[u8]) -> Result<Location, StoreError> {
+        self.locate_from(caller, self.load(at)?, path, Follow::NoSlash)
     }
 
-    /// What stands at a place; with a slash at the end it must be a directory.
-    pub(crate) fn inode_at(&self, place: &Place) -> Result<Option<Arc<Inode>>, StoreError> {
-        let found = match &place.last {
-            Last::Itself | Last::Dot => Some(place.dir.clone()),
-            Last::DotDot => Some(self.parent(&place.dir)?),
-            Last::Name(name) => match self.look_up(&place.dir, name)? {
+    /// What stands at a location; with a slash at the end it must be a directory.
+    pub(crate) fn inode_at(&self, location: &Location) -> Result<Option<Arc<Inode>>, StoreError> {
+        let found = match &location.last {
+            Last::Itself | Last::Dot => Some(location.dir.clone()),
+            Last::DotDot => Some(self.parent(&location.dir)?),
+            Last::Name(name) => match self.look_up(&location.dir, name)? {
                 Some(entry) => {
                     let inode = self.load(entry.ino)?;
-                    inode.note_found_in(place.dir.ino);
+                    inode.note_found_in(location.dir.ino);
                     Some(inode)
                 }
                 None => None,
             },
         };
         match found {
-            Some(inode) if place.slash && !inode.record().is_dir() => Err(StoreError::NotDirectory),
+            Some(inode) if location.slash && !inode.record().is_dir() => Err(StoreError::NotDirectory),
             other => Ok(other),
         }
     }
@@ -107,13 +107,13 @@ impl Namespace {
         self.load(parent)
     }
 
-    fn place_from(
+    fn locate_from(
         &self,
         caller: &Caller<'_>,
         start: Arc<Inode>,
         path: &[u8],
         follow: Follow,
-    ) -> Result<Place, StoreError> {
+    ) -> Result<Location, StoreError> {
         if path.len() > PATH_LEN_MAX {
             return Err(StoreError::NameTooLong);
         }
@@ -157,7 +157,7 @@ impl Namespace {
                 dir = here;
                 continue;
             }
-            return Ok(Place { dir: here, last, slash });
+            return Ok(Location { dir: here, last, slash });
         }
     }
 }
@@ -245,7 +245,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// What a place in the root directory is called in a path from the root: nothing if it is the root itself.
+/// What a location in the root directory is called in a path from the root: nothing if it is the root itself.
 fn from_root(last: &[u8], slash: bool) -> Vec<u8> {
     [last, if slash && !last.is_empty() { b"/" } else { b"" }].concat()
 }

@@ -4,13 +4,13 @@
 //! `<dir>/synced`; that file itself is synced now and then, so it may lag behind, and never runs ahead. A database that opens with a lower number has lost what it had promised to keep: a journal that was
 //! removed, emptied, or overwritten in the middle, or a disk that only said that it had synced. A start is then refused.
 //!
-//! The file holds 20 decimal digits, 12 spaces, and a checksum of the digits (XXH3-64, 16 hexadecimal digits). Earlier versions
+//! The file contains 20 decimal digits, 12 spaces, and a checksum of the digits (XXH3-64, 16 hexadecimal digits). Earlier versions
 //! wrote digits and a line feed over what was there, and read the first 32 bytes without blanks: either version reads what the
 //! other one wrote, and a line feed behind the digits says that what follows it is of another number. A power cut can leave
 //! what this version wrote over such a file with the length that it had: one that ends behind the first space is believed, too.
 //! A store that was used had a sync before that was noted, so a file with the number 0 is damaged.
 //!
-//! In the journal such a number stands with a seal that only this server can make ([`Witness::sealed`]). Journals hold what
+//! In the journal such a number stands with a seal that only this server can make ([`Witness::sealed`]). Journals contain what
 //! users write, names and attributes, and where a power cut left a part of one, that part could be made to look like a
 //! sync which was overwritten before.
 //!
@@ -46,7 +46,7 @@ pub(crate) struct Witness {
     highest: (u64, PathBuf),
     signer: CapabilitySigner,
     numbers: Mutex<Numbers>,
-    /// Held while the copies are written: a target that hangs keeps nobody from telling.
+    /// Locked while the copies are written: a target that hangs keeps nobody from telling.
     keeping: Mutex<()>,
 }
 

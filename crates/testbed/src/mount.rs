@@ -12,7 +12,7 @@ use std::process::{Child, Command};
 #[derive(Debug)]
 pub struct TestMount {
     process: Child,
-    place: PathBuf,
+    mount_point: PathBuf,
 }
 
 /// Why nothing can be mounted here; `None` if it can.
@@ -37,26 +37,26 @@ pub fn can_mount_for_all() -> bool {
 }
 
 impl TestMount {
-    pub(crate) fn start(server: &TestServer, place: PathBuf, words: &str) -> Self {
-        Self::start_by(isonomia(), server, place, words)
+    pub(crate) fn start(server: &TestServer, mount_point: PathBuf, words: &str) -> Self {
+        Self::start_by(isonomia(), server, mount_point, words)
     }
 
     /// As user `uid`, who must be able to run the program. As root only.
-    pub(crate) fn start_as(uid: u32, server: &TestServer, place: PathBuf) -> Self {
-        std::os::unix::fs::chown(&place, Some(uid), Some(uid)).expect("the mount point's owner");
+    pub(crate) fn start_as(uid: u32, server: &TestServer, mount_point: PathBuf) -> Self {
+        std::os::unix::fs::chown(&mount_point, Some(uid), Some(uid)).expect("the mount point's owner");
         let mut command = isonomia();
         command.uid(uid).gid(uid);
-        Self::start_by(command, server, place, "")
+        Self::start_by(command, server, mount_point, "")
     }
 
-    fn start_by(mut command: Command, server: &TestServer, place: PathBuf, words: &str) -> Self {
-        command.args(["mount", "--foreground", "--server", &server.address(), "-o", words]).arg(&place);
-        Self { process: start(command), place }
+    fn start_by(mut command: Command, server: &TestServer, mount_point: PathBuf, words: &str) -> Self {
+        command.args(["mount", "--foreground", "--server", &server.address(), "-o", words]).arg(&mount_point);
+        Self { process: start(command), mount_point }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.place
+        &self.mount_point
     }
 
     /// Kills the process that serves it.
@@ -101,6 +101,6 @@ impl Drop for TestMount {
             self.terminate();
         }
         // Whatever a failed test left: a mount whose process is gone.
-        let _ = rustix::mount::unmount(&self.place, rustix::mount::UnmountFlags::DETACH);
+        let _ = rustix::mount::unmount(&self.mount_point, rustix::mount::UnmountFlags::DETACH);
     }
 }

@@ -31,7 +31,7 @@ impl TestServer {
     }
 
     /// Starts a cluster, in whose root the directory [`STRIPED`] is, to which everybody may write: files in it have a stripe of 4 KiB
-    /// on each server in turn.
+    /// on each server, round-robin.
     pub fn start_striped(servers: u16) -> Self {
         // In memory: each cut of a file waits for the storage of all servers.
         let mut cluster = Self::new(tempfile::tempdir_in("/dev/shm"), Some(servers));
@@ -47,11 +47,11 @@ impl TestServer {
         std::fs::write(&key, [7; 32]).expect("a key");
         std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("permissions");
         cluster.restart();
-        let place = format!("{PREFIX}/{STRIPED}");
+        let dir = format!("{PREFIX}/{STRIPED}");
         let (count, address) = (servers.to_string(), cluster.address());
         cluster.operate(&["volume", "create", STRIPED, "--on", "io1", "--server", &address]);
-        cluster.operate(&["stripe", "set", "--count", &count, "--size", "4KiB", "--server", &address, &place]);
-        cluster.operate(&["run", "--server", &address, "--", "chmod", "777", &place]);
+        cluster.operate(&["stripe", "set", "--count", &count, "--size", "4KiB", "--server", &address, &dir]);
+        cluster.operate(&["run", "--server", &address, "--", "chmod", "777", &dir]);
         cluster
     }
 
@@ -119,12 +119,12 @@ impl TestServer {
 
     /// Mounts it with the given words of `-o`.
     pub fn mount(&self, words: &str) -> TestMount {
-        TestMount::start(self, self.mount_place(), words)
+        TestMount::start(self, self.mount_point(), words)
     }
 
     /// Mounts it as user `uid`, whom the server does not trust if it is not the own one.
     pub fn mount_as(&self, uid: u32) -> TestMount {
-        TestMount::start_as(uid, self, self.mount_place())
+        TestMount::start_as(uid, self, self.mount_point())
     }
 
     /// Mounts it a second time.
@@ -169,7 +169,7 @@ impl TestServer {
     }
 
     /// Where its mount goes.
-    pub fn mount_place(&self) -> PathBuf {
+    pub fn mount_point(&self) -> PathBuf {
         self.path("mount")
     }
 
@@ -180,8 +180,8 @@ impl TestServer {
             Some(servers) => (1..=servers).map(|number| format!("data-{number}")).collect(),
         };
         for dir in dirs {
-            let Ok(place) = std::fs::metadata(self.path(&dir).join("metadata")) else { continue };
-            let name = format!("isonomia-mapped-{:x}-{:x}-", place.dev(), place.ino());
+            let Ok(metadata) = std::fs::metadata(self.path(&dir).join("metadata")) else { continue };
+            let name = format!("isonomia-mapped-{:x}-{:x}-", metadata.dev(), metadata.ino());
             let is_left = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&name);
             for left in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().filter(is_left) {
                 // What cannot be removed stays until the host starts anew, and harms no other test.

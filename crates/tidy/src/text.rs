@@ -1,8 +1,8 @@
-//! Rules about one file: its name, its length, and words that it must not hold.
+//! Rules about one file: its name, its length, and words that it must not contain.
 
 use crate::Finding;
 
-/// A longer source file holds more than one idea.
+/// A longer source file has more than one idea.
 pub const LINES_MAX: usize = 600;
 
 /// Names that say nothing about what is inside, and so invite anything.
@@ -11,7 +11,7 @@ const EMPTY_NAMES: [&str; 8] = ["util", "utils", "common", "helper", "helpers", 
 /// Notes to oneself, spelled so that this file passes its own rule.
 const NOTES: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("HA", "CK:")];
 
-/// Places that exist on one machine only, spelled as above.
+/// Paths that exist on one machine only, spelled as above.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
 /// What makes a decision depend on anything but its arguments.

@@ -59,17 +59,17 @@ impl Channel {
     /// Largest payload of one request.
     pub const PAYLOAD_LEN_MAX: usize = SLOT_LEN;
 
-    /// Opens a session and its memory.
+    /// Opens a connection and its memory.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
-        let (session, region) = handshake::open_shared(address, identity, deadline)?;
-        let welcome = &session.welcome;
+        let (connection, region) = handshake::open_shared(address, identity, deadline)?;
+        let welcome = &connection.welcome;
         Ok(Self {
             region,
             server: ServerId(welcome.server),
             session: welcome.session,
             verifier: welcome.verifier,
             file_system: welcome.file_system,
-            socket: session.socket,
+            socket: connection.socket,
             under_way: 0,
             operations: [0; SLOTS],
             patience: Patience::default(),

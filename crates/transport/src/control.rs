@@ -1,7 +1,7 @@
 //! An operator's connection: questions and answers in JSON.
 
 use crate::address::Address;
-use crate::handshake::{self, HandshakeError, Identity, Session};
+use crate::handshake::{self, Connection, HandshakeError, Identity};
 use crate::seal::{Direction, TAG_LEN};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::control::{ControlReply, ControlRequest};
@@ -13,7 +13,7 @@ use rustix::fd::AsFd;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// No session.
+    /// No connection.
     #[error("cannot reach a server at {address}: {error}")]
     Connect {
         /// The server's address.
@@ -21,7 +21,7 @@ pub enum ControlError {
         /// Why.
         error: HandshakeError,
     },
-    /// The session broke.
+    /// The connection broke.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// Frames of an answer come in an order that makes no sense.
@@ -42,7 +42,7 @@ pub fn seal_frame(sealer: &mut Direction, body: &[u8]) -> Vec<u8> {
 /// An open connection for control.
 #[derive(Debug)]
 pub struct ControlConnection {
-    session: Session,
+    connection: Connection,
     timeout: Nanos,
 }
 
@@ -54,9 +54,9 @@ impl ControlConnection {
 
     /// As [`Self::connect`], also to a server of [`Identity::server_user`].
     pub fn open(address: &Address, identity: &Identity, timeout: Nanos) -> Result<Self, ControlError> {
-        let session = handshake::open_stream(address, Role::Control, identity, Deadline::after(timeout))
+        let connection = handshake::open_stream(address, Role::Control, identity, Deadline::after(timeout))
             .map_err(|error| ControlError::Connect { address: address.to_string(), error })?;
-        Ok(Self { session, timeout })
+        Ok(Self { connection, timeout })
     }
 
     /// Every later question may take this long.
@@ -67,7 +67,7 @@ impl ControlConnection {
     /// Asks, and waits for the answer; that to [`ControlRequest::Status`] is put together from all its frames.
     pub fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
         let deadline = Deadline::after(self.timeout);
-        let Session { socket, seals, .. } = &mut self.session;
+        let Connection { socket, seals, .. } = &mut self.connection;
         let socket = socket.as_fd();
         let question = serde_json::to_vec(request)?;
         let frame = match seals {

@@ -39,7 +39,7 @@ const NAME_LEN_MAX: usize = isonomia_units::NAME_LEN_MAX;
 pub struct IoGroup {
     /// Its directory.
     pub dir: String,
-    /// It is one of cgroup v2, where a limit holds for all groups below as well. Under v1 it holds for the processes of the group itself.
+    /// It is one of cgroup v2, where a limit applies to all groups below as well. Under v1 it applies to the processes of the group itself.
     pub is_unified: bool,
 }
 
@@ -115,20 +115,20 @@ impl<'a> Line<'a> {
     }
 
     /// Whether a process with these `lines` of its own is in this group of the hierarchy, or in one below.
-    fn holds(&self, group: &str, lines: &str) -> bool {
+    fn contains(&self, group: &str, lines: &str) -> bool {
         let mut own = lines.lines().filter_map(Line::read).filter(|own| own.controllers == self.controllers);
         own.any(|own| Path::new(own.path).starts_with(group))
     }
 
     /// The group of the job that was `found` in this line, if block devices are limited in its hierarchy: under v1 the one that the process is
-    /// in, under v2 the job's. None that holds a process with the lines `own`.
+    /// in, under v2 the job's. None that contains a process with the lines `own`.
     fn io_group(&self, found: Found<'_>, own: &str) -> Option<IoGroup> {
         let is_v1 = self.controllers.split(',').any(|controller| controller == "blkio");
         if !(is_v1 || self.controllers.is_empty()) || !self.is_roots(found.group) {
             return None;
         }
         let group = if is_v1 { self.path } else { found.group };
-        if self.holds(group, own) {
+        if self.contains(group, own) {
             return None;
         }
         let file = if is_v1 { "blkio.throttle.write_bps_device" } else { "io.max" };
@@ -294,9 +294,9 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_known_to_hold_ones_own_process() {
+    fn a_group_is_known_to_contain_ones_own_process() {
         let line = Line::read("4:blkio:/slurm/uid_7/job_1/step_0").unwrap();
-        for (own, is_held) in [
+        for (own, is_contained) in [
             ("4:blkio:/slurm/uid_7/job_1", true),
             ("4:blkio:/slurm/uid_7/job_1/step_2/task_0", true),
             ("7:memory:/\n4:blkio:/slurm/uid_7/job_1/step_2", true),
@@ -306,7 +306,7 @@ mod tests {
             ("4:memory:/slurm/uid_7/job_1", false),
             ("", false),
         ] {
-            assert_eq!(line.holds("/slurm/uid_7/job_1", own), is_held, "{own}");
+            assert_eq!(line.contains("/slurm/uid_7/job_1", own), is_contained, "{own}");
         }
     }
 

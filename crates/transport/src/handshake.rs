@@ -1,4 +1,4 @@
-//! The client's part of opening a session.
+//! The client's part of opening a connection.
 
 use crate::address::Address;
 use crate::descriptor::Parked;
@@ -18,7 +18,7 @@ use rustix::fd::AsFd;
 use rustix::process::{getegid, geteuid, getpid};
 use sha2::{Digest, Sha256};
 
-/// Why no session was opened.
+/// Why no connection was opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -75,11 +75,11 @@ pub struct Identity {
     pub key_file: Option<String>,
     /// Who may run the server, besides this user and root; with a key, whoever knows it.
     pub server_user: Option<u32>,
-    /// How sessions on TCP are protected.
+    /// How connections on TCP are protected.
     pub protection: Protection,
 }
 
-/// How sessions on TCP are protected.
+/// How connections on TCP are protected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Protection {
     /// The least that is taken; if nothing is said, codes for a server that is not on this host.
@@ -109,9 +109,9 @@ pub const SERVER_NAME: &str = "ISONOMIA_SERVER_NAME";
 /// The variable that says where the munge daemon of this host listens.
 pub const MUNGE_SOCKET: &str = "ISONOMIA_MUNGE_SOCKET";
 
-/// An open session.
+/// An open connection.
 #[derive(Debug)]
-pub struct Session {
+pub struct Connection {
     /// The connection.
     pub socket: Parked,
     /// What the server answered.
@@ -120,35 +120,35 @@ pub struct Session {
     pub seals: Option<Seals>,
 }
 
-/// Opens a session for requests in shared memory: the address must be a Unix socket's.
+/// Opens a connection for requests in shared memory: the address must be a Unix socket's.
 pub fn open_shared(
     address: &Address,
     identity: &Identity,
     deadline: Deadline,
-) -> Result<(Session, ClientRegion), HandshakeError> {
+) -> Result<(Connection, ClientRegion), HandshakeError> {
     let socket = connect(address, identity, deadline)?;
     let hello = setup::encode(&hello(Role::SharedMemory, identity));
     socket::send_all(socket.as_fd(), &[&hello], deadline)?;
     let (body, memory) = socket::receive_frame_with_descriptor(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
     let welcome = decode_answer(&body)?;
     let region = ClientRegion::map(memory.ok_or(RegionError::NotSealed)?)?;
-    Ok((Session { socket, welcome, seals: None }, region))
+    Ok((Connection { socket, welcome, seals: None }, region))
 }
 
-/// Opens a session for requests on the connection itself, or for control.
+/// Opens a connection for requests on the stream itself, or for control.
 pub fn open_stream(
     address: &Address,
     role: Role,
     identity: &Identity,
     deadline: Deadline,
-) -> Result<Session, HandshakeError> {
+) -> Result<Connection, HandshakeError> {
     let socket = connect(address, identity, deadline)?;
     let hello = hello(role, identity);
     match address {
         Address::Unix(_) => {
             socket::send_all(socket.as_fd(), &[&setup::encode(&hello)], deadline)?;
             let welcome = decode_answer(&socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?)?;
-            Ok(Session { socket, welcome, seals: None })
+            Ok(Connection { socket, welcome, seals: None })
         }
         Address::Tcp(_) => open_tcp(socket, hello, identity, deadline),
     }
@@ -165,7 +165,7 @@ fn open_tcp(
     mut hello: Hello,
     identity: &Identity,
     deadline: Deadline,
-) -> Result<Session, HandshakeError> {
+) -> Result<Connection, HandshakeError> {
     let Protection { integrity, server_name, .. } = &identity.protection;
     hello.integrity = Integrity::settle(*integrity, socket::is_loopback(socket.as_fd()));
     let said = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
@@ -197,7 +197,7 @@ fn open_tcp(
     if welcome.integrity < hello.integrity {
         return Err(HandshakeError::ServerUnproven);
     }
-    Ok(Session { socket, seals: Seals::new(&keys, welcome.integrity), welcome })
+    Ok(Connection { socket, seals: Seals::new(&keys, welcome.integrity), welcome })
 }
 
 /// Binds this user to the server by a credential: gives the secret that is in it, and the credential.

@@ -3,7 +3,7 @@
 //! * [`region`]: the shared memory of one client connection, and both sides' views of it.
 //! * [`channel`]: the client's end of shared memory. [`stream`]: the client's end of TCP.
 //! * [`socket`]: connecting, set-up frames, descriptors in ancillary data, all with deadlines.
-//! * [`handshake`]: the client's part of opening a session. [`key`]: the shared key. [`munge`]: credentials of a host's munge
+//! * [`handshake`]: the client's part of opening a connection. [`key`]: the shared key. [`munge`]: credentials of a host's munge
 //!   daemon. [`noise`]: what both sides of TCP do with either. [`seal`]: frames that nobody can change or read on their way.
 //! * [`owner`]: who runs the server at the other end.
 //! * `patience`: whether a client looks out for a reply or sleeps at once.

@@ -19,7 +19,7 @@ pub enum Line {
 }
 
 impl Line {
-    /// Opens a session at `address`.
+    /// Opens a connection to `address`.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         match address {
             Address::Unix(_) => Channel::open(address, identity, deadline).map(Self::Shared),

@@ -2,7 +2,7 @@
 //!
 //! The server makes it (a sealed memfd of fixed size) and sends it with its welcome; the client maps it. So a client has
 //! no descriptor to send, and a server can refuse to be sent any: closing a stranger's could take for ever. It
-//! holds [`SLOTS`] slots, used in turn, each with a request header, a reply header, and a buffer of
+//! has [`SLOTS`] slots, used one after the other, each with a request header, a reply header, and a buffer of
 //! [`SLOT_LEN`] bytes for names and payload:
 //!
 //! | bytes | written by | content |
@@ -18,7 +18,7 @@
 //!
 //! Either side may be hostile or dying, so neither trusts a byte: each copies headers, names and payloads once
 //! ([`SharedBytes`]) and uses the copies, and indexes by its own counters; the size cannot change under it because of
-//! the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
+//! the seals. A client that breaks the order of posts and replies gets [`Violation`] and is cut off.
 
 use isonomia_memory::{Expected, SharedBytes};
 use isonomia_proto::PROTOCOL_VERSION;
@@ -192,7 +192,7 @@ impl ClientRegion {
         self.posted as usize % SLOTS
     }
 
-    /// A slot's buffer. A server that keeps to the turns touches it between post and reply only, but one that does not may change
+    /// A slot's buffer. A server that keeps to the order touches it between post and reply only, but one that does not may change
     /// it at any moment, so it is copied from and to.
     pub fn buffer(&self, slot: usize) -> SharedBytes<'_> {
         self.map.shared(slot)
@@ -343,7 +343,7 @@ impl ServerRegion {
 }
 
 /// The client may keep its descriptor of the memory for ever. Pages that the server touched first are charged to the server,
-/// so they are taken out of the memory when the session ends; pages that the client touches after that are charged to the
+/// so they are taken out of the memory when the connection ends; pages that the client touches after that are charged to the
 /// client.
 impl Drop for ServerRegion {
     fn drop(&mut self) {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn breaking_the_turns_is_noticed() {
+    fn breaking_the_order_is_noticed() {
         let (mut client, server) = pair();
         let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
         for _ in 0..=SLOTS {
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_keeps_of_a_session_that_ended_takes_no_memory() {
+    fn what_a_client_keeps_of_a_connection_that_ended_takes_no_memory() {
         let (server, fd) = ServerRegion::create().unwrap();
         let blocks = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_blocks;
         server.buffer(0).copy_from(&[7; SLOT_LEN]);

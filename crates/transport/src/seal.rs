@@ -3,7 +3,7 @@
 //! A frame goes in *parts*, each followed by a tag: its header, then its names or its payload, cut into parts of
 //! [`PART_LEN_MAX`] bytes. So what is read from a header is proven before anything else is believed, and one side makes tags
 //! while the other one checks those before. Both sides count the parts of each direction, and the count is what a tag is made
-//! with, so a part that comes at another place than it was sent is refused like one that was changed.
+//! with, so a part that comes at another position than it was sent is refused like one that was changed.
 //!
 //! It is AES-256-GCM with a key for each direction (NIST SP 800-38D). Where frames are not encrypted, they are what that
 //! authenticates besides an empty message (GMAC). No I/O.

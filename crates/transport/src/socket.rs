@@ -100,9 +100,9 @@ pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketEr
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match address {
         Address::Unix(path) => connect_unix(&SocketAddrUnix::new(path.as_str())?, deadline),
-        Address::Tcp(place) => {
-            let resolved = place.to_socket_addrs().map_err(|_| SocketError::Resolve(place.clone()))?;
-            let mut last = SocketError::Resolve(place.clone());
+        Address::Tcp(endpoint) => {
+            let resolved = endpoint.to_socket_addrs().map_err(|_| SocketError::Resolve(endpoint.clone()))?;
+            let mut last = SocketError::Resolve(endpoint.clone());
             for target in resolved {
                 let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
                 let socket = Parked::new(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)?;
@@ -121,7 +121,7 @@ pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketEr
 }
 
 /// Has the kernel ask whether the other end is still there while nothing comes from it: a host that lost its power says no farewell,
-/// and who waits for a turn on it may do so for long.
+/// and who waits for a reply on it may do so for long.
 fn notice_loss(socket: &Parked) -> Result<(), SocketError> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_EVERY)?;

@@ -66,17 +66,17 @@ impl Until for WhileAlive<'_> {
 const SIGN_OF_LIFE_MAX: Nanos = Nanos::from_secs(5);
 
 impl Stream {
-    /// Opens a session; proves who this is and asks the server to do the same.
+    /// Opens a connection; proves who this is and asks the server to do the same.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
-        let session = handshake::open_stream(address, Role::Stream, identity, deadline)?;
-        let server = ServerId(session.welcome.server);
+        let connection = handshake::open_stream(address, Role::Stream, identity, deadline)?;
+        let server = ServerId(connection.welcome.server);
         Ok(Self {
-            socket: session.socket,
+            socket: connection.socket,
             server,
-            session: session.welcome.session,
-            verifier: session.welcome.verifier,
-            file_system: session.welcome.file_system,
-            seals: session.seals,
+            session: connection.welcome.session,
+            verifier: connection.welcome.verifier,
+            file_system: connection.welcome.file_system,
+            seals: connection.seals,
             sealed: Vec::new(),
             unsent: (Vec::new(), 0),
             is_broken: false,

@@ -90,7 +90,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{path}"),
-            Self::Tcp(place) => write!(f, "tcp:{place}"),
+            Self::Tcp(endpoint) => write!(f, "tcp:{endpoint}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which of a server's messages is the latest, where each takes the place of the one before.
+//! Which of a server's messages is the latest, where each replaces the one before.
 //!
 //! A message may come twice, or after one that was sent later: over another connection, or from a process that has ended since. Each
 //! has an [`Edition`], and whoever receives it admits only what is later than all that came before ([`Editions`]).
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// A server that nothing was admitted of for this long may begin anywhere.
 pub const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
 
-/// The place of a message among those of its sender.
+/// The number of a message among those of its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Edition {
     /// Which process of the sender says it: later ones have greater numbers.
@@ -32,7 +32,7 @@ impl std::fmt::Display for Edition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is number {told}, and {known} has come")]
 pub struct OldEdition {
-    /// Its place.
+    /// Its number.
     pub told: Edition,
     /// The latest that is known.
     pub known: Edition,

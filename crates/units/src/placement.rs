@@ -8,12 +8,12 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// Files lie on the server of their volume; those of directories that stripe their files, on all servers in turn.
+    /// Files lie on the server of their volume; those of directories that stripe their files, on all servers round-robin.
     #[default]
     Volume,
     /// By a hash of the file's number (rendezvous hashing): nobody has to remember anything.
     Hash,
-    /// All targets in turn.
+    /// All targets round-robin.
     RoundRobin,
     /// By chance, each target as likely as the others.
     Random,

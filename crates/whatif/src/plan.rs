@@ -63,7 +63,7 @@ pub struct ScheduledApp {
 pub struct PackReport {
     /// The order of I/O phases inside a pack.
     pub policy: String,
-    /// How much I/O a pack may hold.
+    /// How much I/O a pack may have.
     pub sensibility: String,
     /// Compute nodes of each I/O node.
     pub nodes: u32,
@@ -213,7 +213,7 @@ pub fn pack(file: &str, source: JobSource<'_>, machine: &Machine) -> Result<Pack
             delayed: seconds(time.delayed),
             idle: seconds(time.idle),
         },
-        packs: plan.packs.iter().zip(&plan.places).map(|(run, place)| pack_line(&named, run, *place)).collect(),
+        packs: plan.packs.iter().zip(&plan.assigned).map(|(run, assigned)| pack_line(&named, run, *assigned)).collect(),
         jobs: named.len(),
         left_out,
     })

@@ -3,7 +3,7 @@
 //! A *part* is what one I/O phase has to do at one target. In the clock each part that has come is served at its
 //! weight's share of the target until it has had its size there, whatever happens to it in reality: what was served
 //! sooner in reality stays in the clock until its time has come. Virtual time is the service that a part of weight 1
-//! would have had; it passes at the target's capacity over the weight of the parts in the clock, so a part's place in
+//! would have had; it passes at the target's capacity over the weight of the parts in the clock, so a part's position in
 //! the order in which the clock finishes is known when it comes and never changes: V(coming) + size / weight.
 //! (Parekh and Gallager, *A generalized processor sharing approach to flow control*, 1993.)
 //!
@@ -38,10 +38,10 @@ struct Part {
 
 /// Where a part is in its clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Place {
+pub(super) enum Standing {
     /// It is still to come.
     Expected,
-    /// Its place in the order in which the clock finishes.
+    /// Its position in the order in which the clock finishes.
     Here(f64),
     /// The clock has finished it.
     Done,
@@ -182,12 +182,12 @@ impl FairClock {
     }
 
     /// The same, and whether it has come and is done.
-    pub(super) fn place(&self, id: PartId) -> Place {
+    pub(super) fn standing(&self, id: PartId) -> Standing {
         let part = &self.parts[id.0 as usize];
         match part.state {
-            State::Expected => Place::Expected,
-            State::Here => Place::Here(part.tag),
-            State::Done(_) => Place::Done,
+            State::Expected => Standing::Expected,
+            State::Here => Standing::Here(part.tag),
+            State::Done(_) => Standing::Done,
         }
     }
 

@@ -37,7 +37,7 @@ pub struct Ended {
 }
 
 /// What leads the clocks of all targets. An application is known by its key, and is in one phase at a time. Every call takes the same
-/// targets, in the same order: a target's number is its place.
+/// targets, in the same order: a target's number is its index.
 #[derive(Clone, Debug)]
 pub struct ClosedClock<K> {
     chains: BTreeMap<K, Chain>,
@@ -52,7 +52,7 @@ pub struct ClosedClock<K> {
 
 #[derive(Clone, Debug)]
 struct Target<K> {
-    /// Its place in [`ClosedClock::ends`].
+    /// Its position in [`ClosedClock::ends`].
     next_end: Option<Nanos>,
     owners: BTreeMap<PartId, K>,
 }

@@ -21,7 +21,7 @@
 //!
 //! One target, fluid; decisions at every change; weights that do not change while a phase lasts; an application has
 //! all that is left of a part to be done at any time. The fair clock is fair sharing of the same arrivals. A unit of
-//! work is a moment's service at a place of a part; its tag is the least tag that the part had when that place was
+//! work is a moment's service at a point of a part; its tag is the least tag that the part had when that point was
 //! within what was told. By f we mean the time at which virtual time is f.
 //!
 //! **1. Every unit is done by its tag.** *Proof.* Take any f, and let S be the units with tags up to f. Suppose that at a time
@@ -131,7 +131,7 @@
 //! does not depend on L. With L large enough the first phase of D ends under the rule as much later as you like. ∎ It is the
 //! same if the rule knows what all who are there will do, of systems in which p is the last phase of a run and the next one
 //! computes for L; and with EASY backfilling, of systems in which nobody waits at t, neither under the rule nor under fair
-//! sharing, for then under fair sharing A's next run is taken to end too late to overtake D. Nothing in it is of fair sharing: it is so of any schedule in its place.
+//! sharing, for then under fair sharing A's next run is taken to end too late to overtake D. Nothing in it is of fair sharing: it is so of any schedule instead of it.
 //!
 //! *b) Nor does it help to know all of what is to come: in some systems no rule makes anybody's time in I/O noticeably less
 //! than under fair sharing unless one application in four has more.* *Proof.* There are three nodes. A and B, of one node

@@ -1,6 +1,6 @@
 //! One target under fair finish. What it decides depends on nothing that happens at other targets.
 
-use super::clock::Place;
+use super::clock::Standing;
 use super::{BadGuarantee, FIRST_TOLD_S, FairClock, GROWTH, GROWTH_UNKNOWN, NOTHING_S, PartId};
 use isonomia_units::Nanos;
 use std::collections::BTreeMap;
@@ -161,19 +161,19 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
         let mut first: Option<(f64, usize)> = None;
         let mut early: Option<(f64, usize)> = None;
         for (at, part) in self.parts.iter().enumerate() {
-            match clock.place(part.id) {
-                Place::Expected => {
+            match clock.standing(part.id) {
+                Standing::Expected => {
                     let left = part.told - part.served;
                     if early.is_none_or(|(least, _)| left < least) {
                         early = Some((left, at));
                     }
                 }
-                Place::Here(tag) => {
+                Standing::Here(tag) => {
                     if first.is_none_or(|(least, _)| tag < least) {
                         first = Some((tag, at));
                     }
                 }
-                Place::Done => overdue_weight += part.weight,
+                Standing::Done => overdue_weight += part.weight,
             }
         }
         let first = first.or(early).map(|(_, at)| at).filter(|_| overdue_weight == 0.0);

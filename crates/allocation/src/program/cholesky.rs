@@ -44,7 +44,7 @@ impl Cholesky {
         self.entries[row * self.stride + column] += value;
     }
 
-    /// Puts the factor in the place of the matrix. O(size³).
+    /// Replaces the matrix by the factor. O(size³).
     pub(super) fn factorise(&mut self) {
         #[cfg(target_arch = "x86_64")]
         {
@@ -122,7 +122,7 @@ impl Cholesky {
         }
     }
 
-    /// Puts the solution of A x = b in the place of b, with the factor. O(size²).
+    /// Replaces b by the solution of A x = b, with the factor. O(size²).
     pub(super) fn solve(&self, values: &mut [f64]) {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {

@@ -13,7 +13,7 @@ impl Simplex {
         let (rows, columns) = (self.basis.len(), self.matrix.column_count());
         let (rows_there, columns_there) = (other.basis.len(), other.matrix.column_count());
         let slacks: Vec<f64> = self.value[..rows_there].to_vec();
-        self.place[columns..columns + rows_there].fill(NOT_BASIC);
+        self.row_of[columns..columns + rows_there].fill(NOT_BASIC);
         // A row outside of the basis may have room all the same.
         for (rest, &slack) in self.rest[columns..].iter_mut().zip(&slacks) {
             *rest = if slack > FULL { slack } else { 0.0 };
@@ -24,7 +24,7 @@ impl Simplex {
                 None => (same(there), self.rest[same(there) as usize]),
             };
             self.basis[row] = here;
-            self.place[here as usize] = row as u32;
+            self.row_of[here as usize] = row as u32;
             self.value[row] = value;
         }
         for (column, there) in
@@ -36,7 +36,7 @@ impl Simplex {
         for row in rows_there..rows {
             basic.fill(0.0);
             for (variable, coefficient) in self.matrix.row(row) {
-                if let Some(entry) = basic.get_mut(self.place[variable] as usize) {
+                if let Some(entry) = basic.get_mut(self.row_of[variable] as usize) {
                     *entry = coefficient;
                 }
             }
@@ -102,7 +102,7 @@ mod tests {
                 there.basis.iter().map(|&basic| if basic < 3 { same[basic as usize] } else { basic + 1 }).collect();
             assert_eq!(here.basis[..3], basic);
             for (row, basic) in here.basis.iter().enumerate() {
-                assert_eq!(here.place[*basic as usize] as usize, row);
+                assert_eq!(here.row_of[*basic as usize] as usize, row);
             }
             // The point is the one that it began at, and the best one is found from there.
             assert!((0..4).all(|variable| here.value_of(variable) == start[variable]) && here.drift() < 1e-12);

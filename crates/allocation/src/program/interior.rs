@@ -234,9 +234,9 @@ impl Simplex {
         let mut left: Vec<u32> = (0..columns as u32).filter(|&column| full_rows[column as usize] > 0).collect();
         self.enter_rows(is_full.clone(), full_rows, most, PIVOT_MIN);
         // Columns whose own rows are taken may still do for other rows. What is far from its bound stays in the basis.
-        left.retain(|&column| self.place[column as usize] == NOT_BASIC);
+        left.retain(|&column| self.row_of[column as usize] == NOT_BASIC);
         left.sort_by(|&a, &b| self.rest[b as usize].total_cmp(&self.rest[a as usize]).then(a.cmp(&b)));
-        let is_left = |&row: &usize| is_full[row] && self.place[columns + row] != NOT_BASIC;
+        let is_left = |&row: &usize| is_full[row] && self.row_of[columns + row] != NOT_BASIC;
         let rows: Vec<usize> = (0..is_full.len()).filter(is_left).collect();
         self.adopt(&left, &rows, PIVOT_MIN);
     }
@@ -249,7 +249,7 @@ impl Simplex {
         for _ in 0..FILLS_MAX {
             step.fill(0.0);
             for (slack, column) in (columns..).zip(self.inverse.chunks_exact(rows)) {
-                if self.place[slack] == NOT_BASIC && self.rest[slack] != 0.0 {
+                if self.row_of[slack] == NOT_BASIC && self.rest[slack] != 0.0 {
                     let left = self.rest[slack];
                     step.iter_mut().zip(column).for_each(|(step, inverse)| *step += left * inverse);
                 }
@@ -265,13 +265,13 @@ impl Simplex {
                 );
             self.value.iter_mut().zip(&step).for_each(|(value, step)| *value += length * step);
             for slack in columns..columns + rows {
-                if self.place[slack] == NOT_BASIC {
+                if self.row_of[slack] == NOT_BASIC {
                     self.rest[slack] *= 1.0 - length;
                 }
             }
             let Some(row) = blocking else { return };
             let size = |slack: usize| self.inverse[(slack - columns) * rows + row].abs();
-            let may_keep = |&slack: &usize| self.place[slack] == NOT_BASIC && self.rest[slack] > 0.0;
+            let may_keep = |&slack: &usize| self.row_of[slack] == NOT_BASIC && self.rest[slack] > 0.0;
             let most = (columns..columns + rows).filter(may_keep).max_by(|&a, &b| size(a).total_cmp(&size(b)));
             let Some(slack) = most.filter(|&slack| size(slack) > PIVOT_MIN) else { return };
             self.compute_column(slack);

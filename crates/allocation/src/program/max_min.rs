@@ -76,7 +76,7 @@ impl Simplex {
         let stretch_count = parties.iter().map(|party| party.variables.iter().flatten().count()).sum();
         let mut stretches = Vec::with_capacity(stretch_count);
         let mut events: Vec<(f64, usize, Kind)> = Vec::with_capacity(3 * stretch_count);
-        let mut party_of = vec![NO_PARTY; self.place.len()];
+        let mut party_of = vec![NO_PARTY; self.row_of.len()];
         for (party, Party { floor, weight, variables }) in parties.iter().enumerate() {
             let mut from = *floor;
             for variable in variables.iter().flatten().copied() {
@@ -86,7 +86,7 @@ impl Simplex {
                 let begin = from / weight;
                 party_of[at] = party as u32;
                 events.push((begin, stretches.len(), Kind::Begin));
-                if self.place[at] == NOT_BASIC && above > EPSILON && above < range {
+                if self.row_of[at] == NOT_BASIC && above > EPSILON && above < range {
                     events.push(((from + above) / weight, stretches.len(), Kind::Meet));
                 }
                 if range.is_finite() {
@@ -99,7 +99,7 @@ impl Simplex {
         // Stretches are numbered so that one ends before the next of its party begins.
         events.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
         let begin = events.first().map_or(0.0, |event| event.0);
-        let variables = self.place.len();
+        let variables = self.row_of.len();
         let mut climb = Climb {
             parties,
             level: begin,
@@ -207,7 +207,7 @@ impl Climb<'_> {
 
     /// The value of `variable` at this level.
     fn value(&self, variable: usize) -> f64 {
-        match self.simplex.place[variable] {
+        match self.simplex.row_of[variable] {
             NOT_BASIC if self.is_pushed[variable] => self.lower(variable),
             NOT_BASIC => self.simplex.rest[variable],
             row => self.simplex.value[row as usize] + (self.level - self.valued_at) * self.drift[row as usize],
@@ -232,7 +232,7 @@ impl Climb<'_> {
         let mut best: Option<(f64, usize)> = None;
         for (variable, coefficient) in self.simplex.row.iter().enumerate() {
             let size = coefficient.abs();
-            if size <= EPSILON || self.simplex.place[variable] != NOT_BASIC || self.simplex.is_closed[variable] {
+            if size <= EPSILON || self.simplex.row_of[variable] != NOT_BASIC || self.simplex.is_closed[variable] {
                 continue;
             }
             let value = self.value(variable);
@@ -269,7 +269,7 @@ impl Climb<'_> {
         let row = std::mem::take(&mut self.simplex.row);
         let mut any = false;
         for (variable, coefficient) in row.iter().enumerate() {
-            let is_basic = self.simplex.place[variable] != NOT_BASIC;
+            let is_basic = self.simplex.row_of[variable] != NOT_BASIC;
             if coefficient.abs() > EPSILON && self.rate[variable] != 0.0 && (self.is_pushed[variable] || is_basic) {
                 self.settle(self.party_of[variable] as usize, variable);
                 any = true;
@@ -296,7 +296,7 @@ impl Climb<'_> {
         if std::mem::take(&mut self.is_pushed[variable]) {
             self.simplex.rest[variable] = lower;
             self.push(variable, -rate);
-        } else if self.simplex.place[variable] != NOT_BASIC {
+        } else if self.simplex.row_of[variable] != NOT_BASIC {
             self.block = None;
         }
     }
@@ -324,11 +324,11 @@ impl Climb<'_> {
         if kind == Kind::Begin {
             self.rate[variable] = self.parties[party].weight;
             self.begin[variable] = begin;
-            if self.simplex.place[variable] != NOT_BASIC {
+            if self.simplex.row_of[variable] != NOT_BASIC {
                 self.block = None;
             }
         }
-        let is_met = self.simplex.place[variable] == NOT_BASIC
+        let is_met = self.simplex.row_of[variable] == NOT_BASIC
             && !self.is_pushed[variable]
             && self.value(variable) - self.lower(variable) <= EPSILON;
         if !is_met {

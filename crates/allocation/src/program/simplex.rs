@@ -66,7 +66,7 @@ pub(crate) struct Simplex {
     /// The value of each variable that is not in the basis.
     pub(super) rest: Vec<f64>,
     /// The row of each variable in the basis; [`NOT_BASIC`] for the others.
-    pub(super) place: Vec<u32>,
+    pub(super) row_of: Vec<u32>,
     /// Variables that stay at their bounds in every optimum.
     pub(super) is_closed: Vec<bool>,
     /// The variable of each row.
@@ -130,14 +130,14 @@ impl Simplex {
         scale.resize(columns + rows, f64::sqrt(0.5));
         let mut rest = start;
         rest.resize(columns + rows, 0.0);
-        let mut place = vec![NOT_BASIC; columns];
-        place.extend(0..rows as u32);
+        let mut row_of = vec![NOT_BASIC; columns];
+        row_of.extend(0..rows as u32);
         let mut simplex = Self {
             limits,
             lower,
             upper,
             rest,
-            place,
+            row_of,
             is_closed: vec![false; columns + rows],
             basis: (columns as u32..(columns + rows) as u32).collect(),
             value,
@@ -238,16 +238,16 @@ impl Simplex {
     ///
     /// A step is O(m² + entries) at worst.
     pub(crate) fn maximize(&mut self, objective: &[f64]) -> Result<(), ProgramError> {
-        let steps = 50 * (self.basis.len() + self.place.len()) as u32 + 1_000;
+        let steps = 50 * (self.basis.len() + self.row_of.len()) as u32 + 1_000;
         if self.maximize_within(objective, steps)? { Ok(()) } else { Err(ProgramError::StepLimit(steps)) }
     }
 
     /// Like [`Self::maximize`], with so many steps at most; `false` if they were not enough, and then nothing is closed.
     pub(crate) fn maximize_within(&mut self, objective: &[f64], steps: u32) -> Result<bool, ProgramError> {
         let is_best = self.improve(objective, steps)?;
-        for variable in (0..self.place.len()).filter(|_| is_best) {
+        for variable in (0..self.row_of.len()).filter(|_| is_best) {
             self.is_closed[variable] |=
-                self.place[variable] == NOT_BASIC && self.reduced(objective, variable).abs() > EPSILON;
+                self.row_of[variable] == NOT_BASIC && self.reduced(objective, variable).abs() > EPSILON;
         }
         Ok(is_best)
     }
@@ -283,12 +283,12 @@ impl Simplex {
 
     /// How many steps are spent on a choice among optima: fewer in a large program, where they take longer.
     pub(crate) fn spare_steps(&self) -> u32 {
-        (SPARE_WORK / (self.basis.len() * self.place.len()).max(1)) as u32
+        (SPARE_WORK / (self.basis.len() * self.row_of.len()).max(1)) as u32
     }
 
     /// The value of `variable`.
     pub(crate) fn value_of(&self, variable: usize) -> f64 {
-        match self.place[variable] {
+        match self.row_of[variable] {
             NOT_BASIC => self.rest[variable],
             row => self.value[row as usize].max(self.lower[variable]).min(self.upper[variable]),
         }
@@ -315,14 +315,14 @@ impl Simplex {
 
     /// A variable that is profitable to move, with its gain; the first one of all, or a good one.
     fn entering(&mut self, objective: &[f64], is_first: bool) -> Option<(usize, f64)> {
-        let count = self.place.len();
+        let count = self.row_of.len();
         let part = (count / PARTS).max(PART_MIN);
         let mut at = if is_first { 0 } else { self.cursor };
         let mut best: Option<(f64, usize, f64)> = None;
         for seen in 1..=count {
             let variable = at;
             at = if at + 1 == count { 0 } else { at + 1 };
-            if self.place[variable] == NOT_BASIC && !self.is_closed[variable] {
+            if self.row_of[variable] == NOT_BASIC && !self.is_closed[variable] {
                 let reduced = self.reduced(objective, variable);
                 let rest = self.rest[variable];
                 let can_move = if reduced > 0.0 { rest < self.upper[variable] } else { rest > self.lower[variable] };
@@ -393,9 +393,9 @@ impl Simplex {
     pub(super) fn exchange(&mut self, row: usize, entering: usize, bound: f64, value: f64) {
         let leaving = self.basis[row] as usize;
         self.pivot(row);
-        self.place[leaving] = NOT_BASIC;
+        self.row_of[leaving] = NOT_BASIC;
         self.rest[leaving] = bound;
-        self.place[entering] = row as u32;
+        self.row_of[entering] = row as u32;
         self.basis[row] = entering as u32;
         self.value[row] = value;
     }
@@ -433,7 +433,7 @@ impl Simplex {
         }
     }
 
-    /// Updates the inverse for a basis in which [`Self::column`] takes the place of `row`.
+    /// Updates the inverse for a basis in which [`Self::column`] replaces that of `row`.
     fn pivot(&mut self, row: usize) {
         let factor = 1.0 / self.column[row];
         for column in self.inverse.chunks_exact_mut(self.column.len()) {
@@ -459,7 +459,7 @@ impl Simplex {
     }
 
     fn raw_value(&self, variable: usize) -> f64 {
-        match self.place[variable] {
+        match self.row_of[variable] {
             NOT_BASIC => self.value_of(variable),
             row => self.value[row as usize],
         }
@@ -480,7 +480,7 @@ impl Simplex {
     /// The rows whose slacks are not in the basis.
     pub(crate) fn full_rows(&self) -> Vec<usize> {
         let columns = self.matrix.column_count();
-        (0..self.basis.len()).filter(|&row| self.place[columns + row] == NOT_BASIC).collect()
+        (0..self.basis.len()).filter(|&row| self.row_of[columns + row] == NOT_BASIC).collect()
     }
 
     /// Takes `variables` into a basis of slacks, for those of `rows`, as far as they go. The point stays.
@@ -508,15 +508,15 @@ impl Simplex {
         self.set_identity();
         for row in 0..rows {
             self.basis[row] = (columns + row) as u32;
-            self.place[columns + row] = row as u32;
+            self.row_of[columns + row] = row as u32;
         }
         for &variable in &variables {
-            self.rest[variable as usize] = self.value[self.place[variable as usize] as usize];
-            self.place[variable as usize] = NOT_BASIC;
+            self.rest[variable as usize] = self.value[self.row_of[variable as usize] as usize];
+            self.row_of[variable as usize] = NOT_BASIC;
         }
         self.adopt(&variables, &full, EPSILON);
         let mut left = self.limits.clone();
-        for variable in (0..columns + rows).filter(|&variable| self.place[variable] == NOT_BASIC) {
+        for variable in (0..columns + rows).filter(|&variable| self.row_of[variable] == NOT_BASIC) {
             let value = self.rest[variable];
             match variable.checked_sub(columns) {
                 Some(row) => left[row] -= value,

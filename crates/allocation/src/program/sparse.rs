@@ -1,6 +1,6 @@
 //! A sparse matrix, by columns and by rows.
 
-/// The constraints' coefficients. Entries of a column come in the order they were pushed; no place is pushed twice.
+/// The constraints' coefficients. Entries of a column come in the order they were pushed; no position is pushed twice.
 #[derive(Clone, Debug)]
 pub(crate) struct Matrix {
     columns: Lines,
@@ -42,9 +42,9 @@ impl Matrix {
         let mut by_row = Lines { start: row_start, index: vec![0; entries], value: vec![0.0; entries] };
         for column in 0..by_column.start.len() - 1 {
             for (row, value) in by_column.line(column) {
-                let place = next[row] as usize;
-                by_row.index[place] = column as u32;
-                by_row.value[place] = value;
+                let position = next[row] as usize;
+                by_row.index[position] = column as u32;
+                by_row.value[position] = value;
                 next[row] += 1;
             }
         }

@@ -4,8 +4,8 @@ use super::course::{ControllerCounts, Course, Ledger};
 use super::exchange;
 use super::workload::{Application, BLOCK, Layout, STREAMS, TARGETS};
 use crate::crew::{Crew, start_ns};
+use crate::harness::Harness;
 use crate::server::{Cap, GIFT_BANDWIDTH, ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::task::{Operation, Phases, Task};
 use crate::way::{Identity, Way};
 use anyhow::{Context, Result, ensure};
@@ -41,7 +41,7 @@ fn number(target: usize, servers: u16) -> TargetId {
 
 /// What comes of these applications under `policy` on so many servers. They have `workers` threads, and write their logs to `log`.
 pub fn measure(
-    session: &Session,
+    harness: &Harness,
     applications: &[Application],
     (layout, servers): (Layout, u16),
     policy: &str,
@@ -55,7 +55,7 @@ pub fn measure(
         cluster_targets: Some(TARGETS as u16 / servers),
         ..ServerOptions::default()
     };
-    let mut server = ServerProcess::start(session, "applications", &options, log)?;
+    let mut server = ServerProcess::start(harness, "applications", &options, log)?;
     server.work_in(VOLUME, Some(1), None)?;
     let directories: Vec<String> = (0..TARGETS).map(directory).collect();
     let on = |target: usize| Striping { targets: vec![number(target, servers)], ..Striping::over(1) };
@@ -83,9 +83,9 @@ pub fn measure(
             group: "bench".into(),
             nodes: application.nodes,
         };
-        let worker = Way::Library.worker(&session.programs, server.endpoints(), &identity, at as u32);
+        let worker = Way::Library.worker(&harness.programs, server.endpoints(), &identity, at as u32);
         let mut crew = Crew::start(&application.name, [worker])?;
-        crew.prepare(session, &task)?;
+        crew.prepare(harness, &task)?;
         crews.push((crew, task));
     }
     server.set_policy(policy)?;
@@ -95,7 +95,7 @@ pub fn measure(
     }
     let mut course = Course::default();
     for ((crew, task), application) in crews.iter_mut().zip(applications) {
-        let outcome = crew.collect(session, task)?.into_iter().next().context("an application without a process")?;
+        let outcome = crew.collect(harness, task)?.into_iter().next().context("an application without a process")?;
         let phases = outcome.phases_ns.into_iter();
         let phases: Vec<_> = phases.map(|(begin, end)| (begin - origin_ns, end - origin_ns)).collect();
         ensure!(phases.len() as u64 == application.iterations, "{} did not get to its end", application.name);

@@ -14,7 +14,7 @@ const WORSE: f64 = 1.02;
 /// What live and simulated may differ by.
 const DIFFERENCE: f64 = 0.1;
 /// Coflow guarantees this part of a fair share: a phase takes at most one over it of what it takes under fair sharing. The second `fair-finish`, with the
-/// same guarantee, is held against that, too, though nothing is proven of it where each thread goes round all targets.
+/// same guarantee, is compared with that, too, though nothing is proven of it where each thread goes round all targets.
 const GUARANTEE: f64 = 0.8;
 const OWED: fn(&Ledger) -> f64 = |ledger| ledger.outstanding_node_s;
 const AWARDED: fn(&Ledger) -> f64 = |ledger| ledger.awarded_node_s;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_held_against_the_baseline_of_its_seed() {
+    fn a_run_is_compared_with_the_baseline_of_its_seed() {
         let all = [
             compared("pofs", 1, 1_000),
             compared("gift", 1, 900),

@@ -1,7 +1,7 @@
 //! Programs of the contests: fio with plain calls (`psync`), as it is or under `isonomia run`.
 
+use crate::harness::{Harness, start};
 use crate::server::ServerProcess;
-use crate::session::{Session, start};
 use crate::storage::identity;
 use crate::storage::pool::Pool;
 use crate::way::{PREFIX, preloaded};
@@ -159,7 +159,7 @@ struct Percentiles {
 impl Fio {
     /// Starts it on `files` of `pool`, through us as `job`, or without us.
     pub fn start(
-        session: &Session,
+        session: &Harness,
         what: &str,
         load: &Load,
         job: Option<(&ServerProcess, &str)>,
@@ -189,12 +189,12 @@ impl Fio {
     }
 
     /// What it did, once it has ended, within `time_max`.
-    pub fn finish(mut self, session: &Session, time_max: Duration) -> Result<Done> {
+    pub fn finish(mut self, session: &Harness, time_max: Duration) -> Result<Done> {
         let what = self.what.clone();
         self.wait(session, time_max).and_then(|()| self.read()).with_context(|| format!("fio {what}"))
     }
 
-    fn wait(&mut self, session: &Session, time_max: Duration) -> Result<()> {
+    fn wait(&mut self, session: &Harness, time_max: Duration) -> Result<()> {
         let tries = time_max.as_nanos() / POLL.as_nanos();
         for _ in 0..tries {
             if let Some(status) = self.child.try_wait()? {

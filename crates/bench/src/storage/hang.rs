@@ -1,9 +1,9 @@
 //! Two targets on a device each, one of which answers nothing for a while: what jobs on the other still get.
 
 use crate::clock::now_ns;
+use crate::harness::Harness;
 use crate::report::Must;
 use crate::server::{ServerOptions, ServerProcess};
-use crate::session::Session;
 use crate::storage::fio::{Access, Fio, Load, Sync};
 use crate::storage::place::{Emulated, Place};
 use crate::storage::pool::{Pool, forget};
@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(20);
 const JOBS: [(&str, Access); 3] =
     [("hanging", Access::RandomRead), ("reader", Access::RandomRead), ("writer", Access::RandomWrite)];
 
-pub fn run(session: &Session, configuration: &Configuration, logs: &Path, figures: &mut Figures) -> Result<()> {
+pub fn run(session: &Harness, configuration: &Configuration, logs: &Path, figures: &mut Figures) -> Result<()> {
     for repeat in 1..=configuration.repeats {
         eprintln!("isonomia-bench: repeat {repeat} of {}, one of two targets hangs", configuration.repeats);
         let places = [Place::emulated(session, &DEVICE)?, Place::emulated(session, &DEVICE)?];
@@ -42,7 +42,7 @@ pub fn run(session: &Session, configuration: &Configuration, logs: &Path, figure
 }
 
 fn contest(
-    session: &Session,
+    session: &Harness,
     configuration: &Configuration,
     server: &mut ServerProcess,
     places: &[Place; 2],
@@ -105,7 +105,7 @@ fn contest(
 }
 
 /// Bytes per second of each job for `ns` from now on.
-fn watch(session: &Session, server: &mut ServerProcess, ns: u64) -> Result<[f64; JOBS.len()]> {
+fn watch(session: &Harness, server: &mut ServerProcess, ns: u64) -> Result<[f64; JOBS.len()]> {
     let (began, before) = (now_ns(), Some(server.status()?));
     while now_ns() < began + ns {
         session.nap(POLL)?;

@@ -3,8 +3,8 @@
 //! All of it is made for one run and removed after it, also when it is interrupted.
 
 use crate::clock::now_ns;
+use crate::harness::{Harness, start};
 use crate::server::{first_line, stop};
-use crate::session::{Session, start};
 use anyhow::{Context, Result, bail, ensure};
 use isonomia_units::{Bytes, Nanos, Rate};
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,7 +57,7 @@ pub struct Place {
 
 impl Place {
     /// The emulated device `device`.
-    pub fn emulated(session: &Session, device: &Emulated) -> Result<Self> {
+    pub fn emulated(session: &Harness, device: &Emulated) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("device-").tempdir_in(session.scratch())?;
         let dir = home.path().to_owned();
         let device = EmulatedDevice::start(session, device, &dir)?;
@@ -73,7 +73,7 @@ impl Place {
 
     /// A GlusterFS whose bricks are below `below`; its logs go to `logs`. Each brick takes `delay` longer for a read or a write
     /// than it would, for as many at once as it has threads.
-    pub fn gluster(session: &Session, below: &Path, logs: &Path, delay: Nanos) -> Result<Self> {
+    pub fn gluster(session: &Harness, below: &Path, logs: &Path, delay: Nanos) -> Result<Self> {
         let home = home(below)?;
         let gluster = Gluster::start(session, home.path(), logs, delay)?;
         let dir = gluster.mount.clone();
@@ -117,7 +117,7 @@ pub struct EmulatedDevice {
 }
 
 impl EmulatedDevice {
-    fn start(session: &Session, device: &Emulated, dir: &Path) -> Result<Self> {
+    fn start(session: &Harness, device: &Emulated, dir: &Path) -> Result<Self> {
         let mut command = Command::new(&session.programs.bench);
         command.arg("device").arg(dir).args(["--latency", device.latency, "--size", device.size]);
         command.args(["--channels", &device.channels.to_string()]);
@@ -168,7 +168,7 @@ fn brick_dir(home: &Path, number: usize) -> PathBuf {
 }
 
 impl Gluster {
-    fn start(session: &Session, home: &Path, logs: &Path, delay: Nanos) -> Result<Self> {
+    fn start(session: &Harness, home: &Path, logs: &Path, delay: Nanos) -> Result<Self> {
         // It wants whole names for everything.
         let logs = logs.canonicalize()?;
         let mut gluster = Self { mount: home.join("mount"), is_mounted: false, client: None, bricks: Vec::new() };
@@ -205,7 +205,7 @@ impl Gluster {
 /// What `statfs` says of file systems in user space.
 const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
-fn wait(session: &Session, deadline_ns: u64, what: &str) -> Result<()> {
+fn wait(session: &Harness, deadline_ns: u64, what: &str) -> Result<()> {
     session.check()?;
     ensure!(now_ns() < deadline_ns, "{what} after {} s", START_NS_MAX / 1_000_000_000);
     std::thread::sleep(POLL);

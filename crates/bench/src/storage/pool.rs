@@ -1,8 +1,8 @@
 //! The files that contests read and write: one set without us and one through us, of the same sizes, side by side in
 //! the same file system.
 
+use crate::harness::Harness;
 use crate::server::ServerProcess;
-use crate::session::Session;
 use crate::storage::place::Place;
 use anyhow::{Context, Result};
 use isonomia_client::{Claims, Client, ClientConfig, Ino, OpenHow, access};
@@ -51,7 +51,7 @@ impl Pool {
     }
 
     /// Makes and fills the files without us.
-    pub fn fill_plain(&self, session: &Session) -> Result<()> {
+    pub fn fill_plain(&self, session: &Harness) -> Result<()> {
         std::fs::create_dir(&self.plain).with_context(|| format!("cannot create {}", self.plain.display()))?;
         let block = block();
         for name in self.names() {
@@ -66,7 +66,7 @@ impl Pool {
     }
 
     /// Makes and fills the files through us; their inodes.
-    pub fn fill_served(&self, session: &Session, server: &ServerProcess) -> Result<Vec<Ino>> {
+    pub fn fill_served(&self, session: &Harness, server: &ServerProcess) -> Result<Vec<Ino>> {
         let claims = Claims { job: Some("fill".to_owned()), ..Claims::default() };
         let address = server.endpoints().unix.clone();
         let client = Client::new(ClientConfig { addresses: vec![address], timeout: TIMEOUT, claims, key_file: None });

@@ -5,8 +5,8 @@
 //! takes is of the machine, and is measured through the server ([`calibration`](super::calibration)). Those of which a profile does
 //! not tell enough are not: the report remarks upon them, with the reason.
 
+use crate::harness::Harness;
 use crate::report::Must;
-use crate::session::Session;
 use crate::storage::Bench;
 use crate::storage::fio::{Access as Call, Load};
 use anyhow::{Context, Result, bail, ensure};
@@ -49,7 +49,7 @@ pub struct Measured<'a> {
 
 impl Prediction {
     /// Measures what is behind `dir` for so long; the profile goes to `profile`.
-    pub fn new(session: &Session, dir: &Path, seconds: u64, profile: PathBuf) -> Result<Self> {
+    pub fn new(session: &Harness, dir: &Path, seconds: u64, profile: PathBuf) -> Result<Self> {
         let mut command = Command::new(&session.programs.isonomia);
         command
             .args(["device", "profile"])

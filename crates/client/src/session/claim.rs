@@ -1,8 +1,8 @@
-//! Locks that are claimed from a server which has started anew, before anything else is asked of it: [`crate::held`].
+//! Locks that are claimed from a server which has started anew, before anything else is asked of it: [`crate::own_locks`].
 
 use super::{Notice, Session};
 use crate::Error;
-use crate::held::Held;
+use crate::own_locks::OwnLock;
 use isonomia_proto::request::{Op, RequestHeader, lock};
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, SocketError};
@@ -66,27 +66,27 @@ impl Session {
 
     fn claim_all(&self, line: &mut Line) -> Result<(), SocketError> {
         let (mut adopted, mut lost) = (BTreeSet::new(), 0);
-        for held in self.held.of_server(line.server(), self.conduct.shared_locks) {
-            let RequestHeader { ino, owner, valid, .. } = held.request;
+        for own in self.own_locks.of_server(line.server(), self.conduct.shared_locks) {
+            let RequestHeader { ino, owner, valid, .. } = own.request;
             let mut errno = 0;
             if valid & lock::OPEN_FILE != 0 && !adopted.contains(&(ino, owner)) {
                 // The lock is the open file's, which the server does not know any more.
-                errno = self.ask(line, RequestHeader { op: Op::Adopt as u16, ..held.request })?;
+                errno = self.ask(line, RequestHeader { op: Op::Adopt as u16, ..own.request })?;
                 adopted.insert((ino, owner));
             }
             if errno == 0 {
-                errno = self.ask(line, claimed(&held))?;
+                errno = self.ask(line, claimed(&own))?;
             }
             // Of those of which it is not known whose they are, this one is another server's.
-            let is_elsewhere = held.server.is_none() && errno == Errno::REMCHG.raw_os_error().unsigned_abs();
+            let is_elsewhere = own.server.is_none() && errno == Errno::REMCHG.raw_os_error().unsigned_abs();
             if errno != 0 && !is_elsewhere {
-                self.held.lose(&held);
+                self.own_locks.lose(&own);
                 lost += 1;
             }
         }
         if lost > 0 {
-            let (place, files) = (self.place(), if lost == 1 { "a lock" } else { "locks" });
-            let text = format!("the server at {place} has not kept {files}: reads and writes of the file fail");
+            let (address, files) = (self.address(), if lost == 1 { "a lock" } else { "locks" });
+            let text = format!("the server at {address} has not kept {files}: reads and writes of the file fail");
             (self.conduct.notice)(Notice::Warning(&text));
         }
         Ok(())
@@ -104,7 +104,7 @@ fn pause() {
 }
 
 /// The request that claims a lock.
-pub(crate) fn claimed(held: &Held) -> RequestHeader {
-    let valid = held.request.valid & !lock::WAITS | lock::CLAIMED;
-    RequestHeader { valid, ..held.request }
+pub(crate) fn claimed(own: &OwnLock) -> RequestHeader {
+    let valid = own.request.valid & !lock::WAITS | lock::CLAIMED;
+    RequestHeader { valid, ..own.request }
 }

@@ -6,7 +6,7 @@
 
 use super::{Notice, SERVER_UNKNOWN, Session};
 use crate::Error;
-use crate::places;
+use crate::address_book;
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_transport::address::Address;
@@ -43,7 +43,7 @@ impl Session {
     /// Which server answers at `address` within `patience`.
     pub fn who_answers(&self, address: &Address, patience: Nanos) -> Option<ServerId> {
         let line = Line::open(address, &self.identity().ok()?, Deadline::after(patience));
-        line.ok().filter(|line| self.places.leads_here(line, address)).map(|line| line.server())
+        line.ok().filter(|line| self.book.leads_here(line, address)).map(|line| line.server())
     }
 
     pub(super) fn connect(&self, deadline: Deadline) -> Result<Line, Error> {
@@ -66,14 +66,14 @@ impl Session {
             // to wait for. So the rest is waited for as a server that is away always is, the time-out at most; what each address said is told after
             // a second, so that nobody has to wait for the end to find out that a key is missing.
             if !trouble.may_pass {
-                let error = Error::Refused { address: self.all_places(), reason: trouble.text };
+                let error = Error::Refused { address: self.all_addresses(), reason: trouble.text };
                 self.notice(Notice::Refused(&error.to_string()));
                 return Err(error);
             }
             let waited = monotonic_now().since(start);
             if waited >= NOTICE_AFTER {
-                let (places, seconds) = (self.all_places(), self.config.timeout.0.div_ceil(1_000_000_000));
-                let text = format!("waiting for a server at {places}, {seconds} s at most: {}", trouble.text);
+                let (addresses, seconds) = (self.all_addresses(), self.config.timeout.0.div_ceil(1_000_000_000));
+                let text = format!("waiting for a server at {addresses}, {seconds} s at most: {}", trouble.text);
                 self.notice(Notice::Warning(&text));
             }
             if waited >= ask_after {
@@ -91,8 +91,8 @@ impl Session {
     /// Unix socket first wherever it stands, because who is on its host has shared memory there. Elsewhere it leads to nobody, to
     /// another server or to another file system's, and the next address is tried. (For an address on TCP that was given see [`Self::in_memory`].)
     fn addresses(&self) -> Vec<&Address> {
-        let given = if self.is_home { self.places.given() } else { &[] };
-        let learnt = self.server().map_or(&[][..], |server| self.places.of(server));
+        let given = if self.is_home { self.book.given() } else { &[] };
+        let learnt = self.server().map_or(&[][..], |server| self.book.of(server));
         let mut more: Vec<&Address> = learnt.iter().filter(|address| !given.contains(address)).collect();
         more.sort_by_key(|address| matches!(address, Address::Tcp(_)));
         let mut addresses: Vec<&Address> = given.iter().chain(more).collect();
@@ -101,7 +101,7 @@ impl Session {
         addresses
     }
 
-    /// Tries each address in turn.
+    /// Tries one address after the other.
     fn connect_once(&self, identity: &Identity, deadline: Deadline) -> Result<Line, Trouble> {
         let addresses = self.addresses();
         let mut trouble = Trouble { may_pass: false, text: String::new() };
@@ -130,7 +130,7 @@ impl Session {
         Err(trouble)
     }
 
-    /// Puts a line through shared memory in the place of this new one on TCP to `address`, if the server is on this host: who gives several
+    /// Puts a line through shared memory instead of this new one on TCP to `address`, if the server is on this host: who gives several
     /// addresses, the same ones on every host perhaps, leaves it to the client how to reach which server. Who gives one says how. Where
     /// the line leads.
     ///
@@ -145,14 +145,14 @@ impl Session {
         identity: &Identity,
         deadline: Deadline,
     ) -> Result<&'a Address, SocketError> {
-        let is_to_be_found = self.is_home && self.places.given().len() > 1 && matches!(line, Line::Tcp(_));
-        let unknown = self.server().filter(|server| is_to_be_found && self.places.of(*server).is_empty());
+        let is_to_be_found = self.is_home && self.book.given().len() > 1 && matches!(line, Line::Tcp(_));
+        let unknown = self.server().filter(|server| is_to_be_found && self.book.of(*server).is_empty());
         let Some(server) = unknown else { return Ok(address) };
         let patience = deadline.min(Deadline::after(ADDRESS_PATIENCE));
         if let Some(found) = self.asked_for(server, line, patience)? {
-            self.places.learn(server, found);
+            self.book.learn(server, found);
         }
-        for local in self.places.of(server).iter().filter(|address| matches!(address, Address::Unix(_))) {
+        for local in self.book.of(server).iter().filter(|address| matches!(address, Address::Unix(_))) {
             let Ok(found) = Line::open(local, identity, patience) else { continue };
             // Another cluster's server on this host may have the same number.
             if found.server() == server
@@ -181,7 +181,7 @@ impl Session {
         let left = deadline.left().ok_or(SocketError::TimedOut)?;
         let (header, _) = line.exchange(&request, [b"", b""], &mut reply, left, self.conduct.manner)?;
         let told = reply.get(..header.payload_len as usize).filter(|_| header.errno == 0);
-        Ok(told.and_then(places::parse))
+        Ok(told.and_then(address_book::parse))
     }
 
     /// Asks the other servers where this one is: it may have been started on another host.
@@ -191,7 +191,7 @@ impl Session {
         // Of the server that was named, and of no other.
         identity.protection.server_name = None;
         let chosen = self.chosen.load(Ordering::Relaxed);
-        let mut others: Vec<&Address> = self.places.all().filter(|address| mark_of(address) != chosen).collect();
+        let mut others: Vec<&Address> = self.book.all().filter(|address| mark_of(address) != chosen).collect();
         others.dedup();
         for address in others {
             let patience = deadline.min(Deadline::after(ADDRESS_PATIENCE));
@@ -199,11 +199,11 @@ impl Session {
                 return;
             }
             let Ok(mut line) = Line::open(address, &identity, patience) else { continue };
-            if !self.places.leads_here(&line, address) {
+            if !self.book.leads_here(&line, address) {
                 continue;
             }
             if let Ok(Some(found)) = self.asked_for(server, &mut line, patience) {
-                return self.places.learn(server, found);
+                return self.book.learn(server, found);
             }
         }
     }
@@ -211,7 +211,7 @@ impl Session {
     /// The line, to this address, if it leads to the server that it is to lead to; else where it leads.
     fn known(&self, line: Line, address: &Address) -> Result<Line, String> {
         let found = line.server();
-        if !self.places.leads_here(&line, address) {
+        if !self.book.leads_here(&line, address) {
             return Err(format!("it is server {found} of another file system"));
         }
         let number = u32::from(found.0);
@@ -222,14 +222,14 @@ impl Session {
     }
 
     /// The address of a server that is connected, or all that are tried.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn address(&self) -> String {
         match self.addresses().first() {
             Some(first) if self.has_lines() => first.to_string(),
-            _ => self.all_places(),
+            _ => self.all_addresses(),
         }
     }
 
-    fn all_places(&self) -> String {
+    fn all_addresses(&self) -> String {
         self.addresses().iter().map(|address| address.to_string()).collect::<Vec<_>>().join(",")
     }
 }

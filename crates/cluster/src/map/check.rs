@@ -199,9 +199,9 @@ fn server(description: &Description, group: &Group, number: ServerId, name: &str
     };
     let dir = directory(&group.dir, "dir");
     let first = u32::from(number.0).saturating_sub(1) * u32::from(description.targets_per_server);
-    let target = |(place, target): (u32, &TargetDescription)| Target {
+    let target = |(index, target): (u32, &TargetDescription)| Target {
         // Out of range is an error of the group.
-        id: TargetId(u16::try_from(first + place).unwrap_or(0)),
+        id: TargetId(u16::try_from(first + index).unwrap_or(0)),
         dir: directory(&target.dir, "a target's dir"),
         retired: target.retired,
         settings: Arc::clone(&target.settings),
@@ -254,8 +254,8 @@ fn address(text: &str) -> Result<Address, String> {
     match &address {
         Address::Unix(path) if !path.starts_with('/') => bad("the path of a Unix socket must be absolute here"),
         Address::Unix(_) => Ok(address),
-        Address::Tcp(place) => match tcp_host(place) {
-            _ if place.ends_with(":0") => bad("port 0 stands for any port, and clients must know which"),
+        Address::Tcp(endpoint) => match tcp_host(endpoint) {
+            _ if endpoint.ends_with(":0") => bad("port 0 stands for any port, and clients must know which"),
             Host::Any => bad("clients cannot connect to all addresses of a host; name one"),
             Host::Bad => bad("the host is neither a name, nor an IPv4 address, nor an IPv6 address in brackets"),
             Host::Loopback | Host::Network(_) => Ok(address),
@@ -271,8 +271,8 @@ enum Host {
     Bad,
 }
 
-fn tcp_host(place: &str) -> Host {
-    let host = place.rsplit_once(':').map_or(place, |(host, _)| host).to_ascii_lowercase();
+fn tcp_host(endpoint: &str) -> Host {
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host).to_ascii_lowercase();
     let is_numeric = |host: &str| host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if let Some(inside) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return match inside.parse::<Ipv6Addr>() {
@@ -296,7 +296,7 @@ fn tcp_host(place: &str) -> Host {
 /// The hosts that a server is on, as far as its addresses tell: an empty one stands for that of whoever reads the file.
 fn hosts_of(server: &Server) -> BTreeSet<String> {
     let tcp = server.listen.iter().filter_map(|address| match address {
-        Address::Tcp(place) => Some(tcp_host(place)),
+        Address::Tcp(endpoint) => Some(tcp_host(endpoint)),
         Address::Unix(_) => None,
     });
     let mut hosts: BTreeSet<String> = tcp
@@ -328,7 +328,7 @@ fn unique(servers: &[(Server, &Group)], findings: &mut Findings) {
         }
         for address in &server.listen {
             let others: BTreeSet<&str> = match address {
-                Address::Tcp(place) => addresses.insert(place.to_ascii_lowercase(), name).into_iter().collect(),
+                Address::Tcp(endpoint) => addresses.insert(endpoint.to_ascii_lowercase(), name).into_iter().collect(),
                 Address::Unix(path) => {
                     let path: PathBuf = Path::new(path).components().collect();
                     hosts_of(server).into_iter().filter_map(|host| sockets.insert((host, path.clone()), name)).collect()
@@ -349,7 +349,7 @@ fn is_that_of(what: &str, one: &str, other: &str) -> String {
 }
 
 /// A directory that a server must have for itself on its host.
-struct Place<'a> {
+struct Directory<'a> {
     host: String,
     path: PathBuf,
     /// As the file has it.
@@ -359,7 +359,7 @@ struct Place<'a> {
     line: Option<usize>,
 }
 
-impl Place<'_> {
+impl Directory<'_> {
     /// Whether this may not be where it is if `other` is on the same host, and is above it or the same.
     fn is_inside(&self, other: &Self) -> bool {
         // Beside a target's objects there is room.
@@ -371,10 +371,10 @@ impl Place<'_> {
 /// On one host no target lies in another or among metadata, and metadata not among objects: a server would refuse that of
 /// its own, and know nothing of others.
 fn apart(servers: &[(Server, &Group)], findings: &mut Findings) {
-    let mut places = Vec::new();
+    let mut directories = Vec::new();
     for (server, group) in servers {
         for host in hosts_of(server) {
-            let place = |path, what: &str, shown: &Path, is_metadata| Place {
+            let directory = |path, what: &str, shown: &Path, is_metadata| Directory {
                 host: host.clone(),
                 path,
                 what: format!("{what} {}", shown.display()),
@@ -382,28 +382,28 @@ fn apart(servers: &[(Server, &Group)], findings: &mut Findings) {
                 server: &server.name,
                 line: group.line,
             };
-            places.extend(server.dir.as_ref().map(|dir| place(dir.join("metadata"), "dir", dir, true)));
+            directories.extend(server.dir.as_ref().map(|dir| directory(dir.join("metadata"), "dir", dir, true)));
             let targets = server.targets.iter().filter_map(|target| target.dir.as_ref());
-            places.extend(targets.map(|dir| place(dir.clone(), "target's dir", dir, false)));
+            directories.extend(targets.map(|dir| directory(dir.clone(), "target's dir", dir, false)));
         }
     }
     // Whatever is in a directory follows it.
-    places.sort_by(|one, other| (&one.host, &one.path, one.line).cmp(&(&other.host, &other.path, other.line)));
-    let mut above: Vec<&Place<'_>> = Vec::new();
+    directories.sort_by(|one, other| (&one.host, &one.path, one.line).cmp(&(&other.host, &other.path, other.line)));
+    let mut above: Vec<&Directory<'_>> = Vec::new();
     let mut found = BTreeSet::new();
-    for place in &places {
-        while above.last().is_some_and(|top| top.host != place.host || !place.path.starts_with(&top.path)) {
+    for directory in &directories {
+        while above.last().is_some_and(|top| top.host != directory.host || !directory.path.starts_with(&top.path)) {
             above.pop();
         }
-        if let Some(top) = above.iter().rev().find(|top| place.is_inside(top)) {
-            let text = if place.path == top.path {
-                is_that_of(&place.what, top.server, place.server)
+        if let Some(top) = above.iter().rev().find(|top| directory.is_inside(top)) {
+            let text = if directory.path == top.path {
+                is_that_of(&directory.what, top.server, directory.server)
             } else {
-                format!("{} of {} lies in {} of {}", place.what, place.server, top.what, top.server)
+                format!("{} of {} lies in {} of {}", directory.what, directory.server, top.what, top.server)
             };
-            found.insert((place.line, text));
+            found.insert((directory.line, text));
         }
-        above.push(place);
+        above.push(directory);
     }
     found.into_iter().for_each(|(line, text)| findings.error(line, text));
 }

@@ -28,7 +28,7 @@ pub(super) fn read(text: &str, settings: SettingsCheck<'_>, findings: &mut Findi
         }
         return None;
     }
-    let mut keys = Keys { line: None, place: String::new(), table: document.into_inner(), lines: &lines, findings };
+    let mut keys = Keys { line: None, section: String::new(), table: document.into_inner(), lines: &lines, findings };
     let name = keys.required("name", "the name of the file system");
     let epoch = keys.required("epoch", "a whole number from 1 on that grows with each change");
     let root = keys.optional("root", "the name of a server");
@@ -117,7 +117,7 @@ fn group(
         findings.error(Some(line), "server: it is no table (allowed: [[server]] before each)");
         return None;
     };
-    let mut keys = Keys { line: Some(line), place: "[[server]]".to_owned(), table, lines, findings };
+    let mut keys = Keys { line: Some(line), section: "[[server]]".to_owned(), table, lines, findings };
     let names = keys.required("name", "a name or a host list such as io[01-16]");
     let number = keys.required("number", "1 to 65535");
     let listen = keys.required("listen", "a list of addresses, such as [\"tcp:{name}:7411\"]");
@@ -164,7 +164,7 @@ fn targets_of(
         },
         DeValue::Array(targets) => {
             let all = targets.into_iter().enumerate();
-            all.map(|(place, target)| target_of(place, target, settings, lines, findings)).collect()
+            all.map(|(index, target)| target_of(index, target, settings, lines, findings)).collect()
         }
         other => {
             findings.error(line, format!("targets: {} is not allowed (allowed: {ALLOWED})", other.type_str()));
@@ -174,7 +174,7 @@ fn targets_of(
 }
 
 fn target_of(
-    place: usize,
+    index: usize,
     target: Spanned<DeValue<'_>>,
     settings: SettingsCheck<'_>,
     lines: &Lines,
@@ -184,16 +184,16 @@ fn target_of(
     let line = lines.at(&span);
     let DeValue::Table(table) = target.into_inner() else {
         findings
-            .error(Some(line), format!("target {place}: it is no table (allowed: {{ dir = \"/data/{{name}}/0\" }})"));
+            .error(Some(line), format!("target {index}: it is no table (allowed: {{ dir = \"/data/{{name}}/0\" }})"));
         return None;
     };
-    let mut keys = Keys { line: Some(line), place: format!("target {place}"), table, lines, findings };
+    let mut keys = Keys { line: Some(line), section: format!("target {index}"), table, lines, findings };
     let dir = keys.optional("dir", "an absolute path");
     let retired = keys.optional("retired", "true, false");
     let rest = Spanned::new(span, DeValue::Table(keys.table));
     // A table of any values can be read from a table of any values.
     let table = toml::Table::deserialize(ValueDeserializer::from(rest)).unwrap_or_default();
-    settings(&table).unwrap_or_else(|why| findings.error(Some(line), format!("target {place}: {why}")));
+    settings(&table).unwrap_or_else(|why| findings.error(Some(line), format!("target {index}: {why}")));
     Some(TargetDescription { dir, retired: retired.unwrap_or(false), settings: Arc::new(table) })
 }
 
@@ -202,7 +202,7 @@ pub(super) struct Keys<'i, 'a> {
     /// Where a key is missing.
     line: Option<usize>,
     /// What the table is, for people.
-    place: String,
+    section: String,
     table: DeTable<'i>,
     lines: &'a Lines,
     findings: &'a mut Findings,
@@ -231,8 +231,8 @@ impl<'i> Keys<'i, '_> {
 
     fn required<T: DeserializeOwned>(&mut self, key: &str, meaning: &str) -> Option<T> {
         if !self.table.contains_key(key) {
-            let place = if self.place.is_empty() { "the file" } else { &self.place };
-            self.findings.error(self.line, format!("{place} has no {key}: {meaning}"));
+            let section = if self.section.is_empty() { "the file" } else { &self.section };
+            self.findings.error(self.line, format!("{section} has no {key}: {meaning}"));
             return None;
         }
         self.optional(key, meaning)
@@ -242,8 +242,8 @@ impl<'i> Keys<'i, '_> {
     fn end(self, known: &str) {
         for key in self.table.keys() {
             let line = self.lines.at(&key.span());
-            let place = if self.place.is_empty() { String::new() } else { format!(" of {}", self.place) };
-            let text = format!("unknown key {:?}{place} (allowed: {known})", key.get_ref());
+            let section = if self.section.is_empty() { String::new() } else { format!(" of {}", self.section) };
+            let text = format!("unknown key {:?}{section} (allowed: {known})", key.get_ref());
             self.findings.error(Some(line), text);
         }
     }

@@ -31,7 +31,7 @@ impl fmt::Display for Severity {
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
-    /// The line, counted from 1, if it is in one place of a file.
+    /// The line, counted from 1, if it is on one line of a file.
     pub line: Option<usize>,
     /// What it is, what is allowed, or what follows.
     pub what: String,

@@ -45,16 +45,16 @@ impl Node {
     }
 
     /// The names of which nothing is to be said for a moment, not even who knows. Where two servers' volumes change names,
-    /// each that is held answers for neither name until it has its new one; so whoever saw one half of the change does not
+    /// each that is prepared answers for neither name until it has its new one; so whoever saw one half of the change does not
     /// see the state before it at the other server. On the root server also the names of which it waits to hear what became of
     /// them: who is sent to a volume server with those may be sent back at once.
     pub fn names_in_doubt(&self) -> impl Iterator<Item = &VolumeName> {
         let table = self.table();
         let name_of = |number| Some(&table.slot(number)?.volume.as_ref()?.name);
-        let held = self.hosted.held().map(move |host| {
+        let prepared = self.hosted.prepared().map(move |host| {
             let slot = table.slot(host.key.number).filter(|slot| slot.key == host.key);
             let with = slot.and_then(|slot| match slot.volume.as_ref()?.phase {
-                Phase::Held { with, .. } => name_of(with),
+                Phase::Prepared { with, .. } => name_of(with),
                 _ => None,
             });
             std::iter::once(&host.name).chain(with)
@@ -62,9 +62,9 @@ impl Node {
         let is_root = matches!(self.role, Role::Root(_));
         let intents = table.slots().filter(move |_| is_root).filter_map(Slot::intent);
         let awaited = intents.filter(|volume| {
-            matches!(volume.phase, Phase::Removing { .. } | Phase::Held { .. } | Phase::Renaming { .. })
+            matches!(volume.phase, Phase::Removing { .. } | Phase::Prepared { .. } | Phase::Renaming { .. })
         });
-        held.flatten().chain(awaited.flat_map(|volume| std::iter::once(&volume.name).chain(volume.old_name())))
+        prepared.flatten().chain(awaited.flat_map(|volume| std::iter::once(&volume.name).chain(volume.old_name())))
     }
 
     /// Who is to be asked for the volume of `slot` if nobody is to be served in what is here of it: this server again in a

@@ -79,7 +79,7 @@ impl Copy {
         (self.asked, self.asked_since)
     }
 
-    /// Everything up to here is known, or held until the last page has come.
+    /// Everything up to here is known, or kept until the last page has come.
     pub fn known(&self) -> Version {
         self.coming.as_ref().unwrap_or(&self.table).version()
     }

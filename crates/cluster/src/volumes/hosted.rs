@@ -7,7 +7,7 @@
 //! | what is known of the number | an instruction comes | what is done |
 //! |---|---|---|
 //! | nothing, an earlier generation, or an earlier instruction | to create or remove | the file system is asked; what it says is recorded, and then told |
-//! | nothing, an earlier generation, or an earlier instruction | to hold or rename | recorded, and then told |
+//! | nothing, an earlier generation, or an earlier instruction | to prepare or rename | recorded, and then told |
 //! | the same | to let a volume leave | the file system is asked, as above: to freeze it |
 //! | the same | to get a volume | recorded as *fetching*, so that a part of it is not forgotten; then the file system is asked, also after a stop |
 //! | frozen, fetching, fetched or not fetched | a later slot, by which another server has the volume and does not get it from here, or nobody has it | the file system drops what is here; nobody is told |
@@ -21,7 +21,7 @@
 //!
 //! This server also *answers for the names* of its volumes: who was sent here because some copy of the table said so, and
 //! finds that the volume has another name now, is sent on to the root server. Of a volume that is being removed
-//! nothing is said here, nor for the name of one that is held: the root server has it answered when it is known what came of it.
+//! nothing is said here, nor for the name of one that is prepared: the root server has it answered when it is known what came of it.
 //!
 //! A volume that *moves* is frozen on the one server, fetched by the other one, and dropped by the first ([`super::root`] says
 //! when). Frozen or fetched, nobody is served in it ([`Hosted::is_closed`]): who fetched it serves it when the
@@ -205,8 +205,8 @@ impl Hosted {
     }
 
     /// The volumes whose names are not answered for, because they are about to get another one's.
-    pub fn held(&self) -> impl Iterator<Item = &Host> {
-        self.hosts.values().filter(|host| host.outcome == Outcome::Held)
+    pub fn prepared(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.values().filter(|host| host.outcome == Outcome::Prepared)
     }
 
     /// All volumes that this server has.
@@ -245,7 +245,7 @@ impl Hosted {
         let work = match &volume.phase {
             Phase::Creating => Work::Make { key: slot.key, attributes: volume.attributes },
             Phase::Removing { .. } => Work::Remove { key: slot.key },
-            Phase::Held { .. } => return Todo::Carried(self.carried(slot, volume.name.clone(), Outcome::Held)),
+            Phase::Prepared { .. } => return Todo::Carried(self.carried(slot, volume.name.clone(), Outcome::Prepared)),
             Phase::Renaming { .. } => return Todo::Carried(self.carried(slot, volume.name.clone(), Outcome::Renamed)),
             Phase::Leaving { .. } => Work::Freeze { key: slot.key },
             Phase::Arriving { from } => {
@@ -306,7 +306,7 @@ impl Hosted {
         {
             self.names.remove(&before.name);
         }
-        if host.outcome.is_there() && !matches!(host.outcome, Outcome::Held | Outcome::Frozen) {
+        if host.outcome.is_there() && !matches!(host.outcome, Outcome::Prepared | Outcome::Frozen) {
             self.names.insert(host.name.clone(), number);
         }
         self.hosts.insert(number, host);

@@ -1,29 +1,29 @@
 //! What the root server does: it decides the table of volumes.
 //!
 //! # States and events
-//! A slot of the table is *free* (no volume, or never used), or its volume is *creating*, *active*, *removing*, *held*, or
+//! A slot of the table is *free* (no volume, or never used), or its volume is *creating*, *active*, *removing*, *prepared*, or
 //! *renaming*; or it moves from one server to another ([`moving`]).
 //! Each arrow is a new version of the table, and on stable storage before anybody hears of it.
 //!
-//! | event | free | creating | active | removing | held, renaming |
+//! | event | free | creating | active | removing | prepared, renaming |
 //! |---|---|---|---|---|---|
 //! | make this name | → creating; the volume server is told | waits | EEXIST | waits | waits |
 //! | remove this name | ENOENT | waits | → removing; the volume server is told | waits | waits |
-//! | rename this name | ENOENT | waits | the new name is free: → renaming, the volume server is told; it is a volume's: → held, to replace that one | waits | waits |
-//! | exchange with this name | ENOENT | waits | both → held | waits | waits |
+//! | rename this name | ENOENT | waits | the new name is free: → renaming, the volume server is told; it is a volume's: → prepared, to replace that one | waits | waits |
+//! | exchange with this name | ENOENT | waits | both → prepared | waits | waits |
 //! | look up this name | ENOENT | ENOENT | this volume | waits | waits |
 //! | where is this number | ENOENT | ENOENT | this server | waits | this server |
 //! | *made* | – | → active; answered | – | – | – |
 //! | *not made* | – | → free; answered with its errno | – | – | – |
 //! | *removed* | – | – | – | → free; answered. If there is a successor it gets the name, → renaming, and the answer comes then | – |
 //! | *not removed* | – | – | – | → active; answered with its errno. A successor keeps its name, → renaming | – |
-//! | *held* | – | – | – | – | to replace: the other one → removing; exchange: when both are, both → renaming |
+//! | *prepared* | – | – | – | – | to replace: the other one → removing; exchange: when both are, both → renaming |
 //! | *renamed* | – | – | – | – | → active; answered (an exchange: when both are) |
-//! | deadline of who waits | – | ETIMEDOUT, and the intent stays | – | the same | ETIMEDOUT; held, and the other one is not in removing: → renaming to the name that it has |
-//! | start of the server | – | the volume server is told (it asks for what is new) | – | the same | the same; held: as at a deadline |
+//! | deadline of who waits | – | ETIMEDOUT, and the intent stays | – | the same | ETIMEDOUT; prepared, and the other one is not in removing: → renaming to the name that it has |
+//! | start of the server | – | the volume server is told (it asks for what is new) | – | the same | the same; prepared: as at a deadline |
 //!
 //! A name that a volume in *renaming* had before counts as that volume's: whoever asks for it waits. A volume
-//! that another one is held for cannot be changed otherwise meanwhile. Whoever waits is looked at again whenever a volume server
+//! that another one is prepared for cannot be changed otherwise meanwhile. Whoever waits is looked at again whenever a volume server
 //! has said something, in the order in which they came. Nobody waits for a request, only for volume servers, so no two
 //! can wait for each other.
 //!
@@ -92,8 +92,8 @@ pub struct Root {
     last: VolumeId,
     /// The volumes whose servers have to say something, each with the other one that it is about.
     intents: BTreeMap<VolumeId, Option<VolumeId>>,
-    /// Volumes in an exchange whose servers have said that they are held.
-    held: BTreeSet<VolumeId>,
+    /// Volumes in an exchange whose servers have said that they are prepared.
+    prepared: BTreeSet<VolumeId>,
     waiting: VecDeque<Waiting>,
     /// [`INTENTS_MAX`] at most; of a move there may be several.
     asking: Vec<Asking>,
@@ -112,7 +112,7 @@ impl Root {
     /// The table that is in the store, and the number that was given out last.
     pub fn new(table: Table, last: VolumeId) -> Self {
         let intents = table.slots().filter_map(|slot| Some((slot.key.number, partner(slot.intent()?)))).collect();
-        Self { table, last, intents, held: BTreeSet::new(), waiting: VecDeque::new(), asking: Vec::new() }
+        Self { table, last, intents, prepared: BTreeSet::new(), waiting: VecDeque::new(), asking: Vec::new() }
     }
 
     /// The table as it will be when everything that was decided is stored.
@@ -169,8 +169,8 @@ impl Root {
             return;
         }
         let Some(volume) = slot.intent().filter(|volume| volume.server == from).cloned() else { return };
-        if let (Phase::Held { with, exchange }, Outcome::Held) = (&volume.phase, outcome) {
-            return self.is_held(key.number, *with, *exchange, decisions);
+        if let (Phase::Prepared { with, exchange }, Outcome::Prepared) = (&volume.phase, outcome) {
+            return self.is_prepared(key.number, *with, *exchange, decisions);
         }
         if let Phase::Leaving { .. } | Phase::Arriving { .. } = volume.phase {
             return self.has_moved(key, volume, outcome, decisions);
@@ -213,13 +213,13 @@ impl Root {
     }
 
     /// Nobody answers for the name of `number` any more.
-    fn is_held(&mut self, number: VolumeId, with: VolumeId, exchange: bool, decisions: &mut Decisions) {
+    fn is_prepared(&mut self, number: VolumeId, with: VolumeId, exchange: bool, decisions: &mut Decisions) {
         let (Some((key, volume)), Some((other_key, other))) = (self.of_number(number), self.of_number(with)) else {
             return;
         };
         if exchange {
-            self.held.insert(number);
-            if self.held.contains(&with) {
+            self.prepared.insert(number);
+            if self.prepared.contains(&with) {
                 let (name, other_name) = (volume.name.clone(), other.name.clone());
                 self.rename_to(key, volume, other_name, decisions);
                 self.rename_to(other_key, other, name, decisions);
@@ -232,7 +232,7 @@ impl Root {
         }
     }
 
-    /// Lets go what a process before this one had held, and nobody waits for any more.
+    /// Lets go what a process before this one had prepared, and nobody waits for any more.
     pub fn let_go(&mut self, decisions: &mut Decisions) {
         let is_removing = |number: &VolumeId| {
             self.table
@@ -249,14 +249,14 @@ impl Root {
 
     fn release(&mut self, number: VolumeId, decisions: &mut Decisions) {
         if let Some((key, volume)) = self.of_number(number)
-            && let Phase::Held { .. } = volume.phase
+            && let Phase::Prepared { .. } = volume.phase
         {
             let name = volume.name.clone();
             self.rename_to(key, volume, name, decisions);
         }
     }
 
-    /// Nobody waits for the answer of `id` any more. What it has begun goes on; what is only held is let go.
+    /// Nobody waits for the answer of `id` any more. What it has begun goes on; what is only prepared is let go.
     pub fn forget(&mut self, id: RequestId, decisions: &mut Decisions) {
         self.waiting.retain(|waiting| waiting.id != id);
         let Some(at) = self.asking.iter().position(|asking| asking.id == id) else { return };
@@ -361,13 +361,13 @@ impl Root {
             RenameHow::NoReplace => refuse(Refusal::Exists),
             _ if other_key == key => Verdict::Answer(Ok(Answer::Done)),
             RenameHow::Exchange => {
-                let hold = |with: VolumeKey| Phase::Held { with: with.number, exchange: true };
-                self.intend(key, Volume { phase: hold(other_key), ..volume }, decisions);
-                self.intend(other_key, Volume { phase: hold(key), ..other }, decisions);
+                let prepared = |with: VolumeKey| Phase::Prepared { with: with.number, exchange: true };
+                self.intend(key, Volume { phase: prepared(other_key), ..volume }, decisions);
+                self.intend(other_key, Volume { phase: prepared(key), ..other }, decisions);
                 Verdict::Begun(BTreeSet::from([key.number, other_key.number]))
             }
             RenameHow::Replace => {
-                let phase = Phase::Held { with: other_key.number, exchange: false };
+                let phase = Phase::Prepared { with: other_key.number, exchange: false };
                 self.intend(key, Volume { phase, ..volume }, decisions);
                 Verdict::Begun(BTreeSet::from([key.number]))
             }
@@ -403,7 +403,7 @@ impl Root {
     }
 
     fn intend(&mut self, key: VolumeKey, volume: Volume, decisions: &mut Decisions) {
-        self.held.remove(&key.number);
+        self.prepared.remove(&key.number);
         self.intents.insert(key.number, partner(&volume));
         self.set(key, Some(volume), decisions);
     }
@@ -435,7 +435,7 @@ pub fn page_of(table: &Table, ask: Option<Ask>, since: Version) -> Page {
 fn partner(volume: &Volume) -> Option<VolumeId> {
     match volume.phase {
         Phase::Removing { successor } => successor,
-        Phase::Held { with, .. } => Some(with),
+        Phase::Prepared { with, .. } => Some(with),
         Phase::Creating | Phase::Active | Phase::Renaming { .. } | Phase::Leaving { .. } | Phase::Arriving { .. } => {
             None
         }

@@ -2,15 +2,15 @@
 //! reasons to fail POSIX leaves the choice open, and programs have got used to one.
 
 use super::tree::{FileSystem, Id, Kind, Person, READ, SEARCH, WRITE};
-use super::walk::{Dots, Follow, Last, Place};
+use super::walk::{Dots, Follow, Last, Location};
 use crate::RenameHow;
 use nix::errno::Errno;
 
-/// A rename, with what was found at both places.
+/// A rename, with what was found at both locations.
 struct Renaming<'a> {
-    old: &'a Place,
+    old: &'a Location,
     source: Id,
-    new: &'a Place,
+    new: &'a Location,
     target: Option<Id>,
     exchange: bool,
 }
@@ -25,15 +25,15 @@ impl FileSystem {
 
     /// A name that is not there.
     fn unused_name(&self, who: &Person, path: &str, for_directory: bool) -> Result<(Id, String), Errno> {
-        let place = self.place(who, path, Follow::Never)?;
-        if self.at(&place)?.is_some() {
+        let location = self.locate(who, path, Follow::Never)?;
+        if self.at(&location)?.is_some() {
             return Err(Errno::EEXIST);
         }
-        if place.slash && !for_directory {
+        if location.slash && !for_directory {
             return Err(Errno::ENOENT);
         }
-        match place.last {
-            Last::Name(name) => Ok((place.dir, name)),
+        match location.last {
+            Last::Name(name) => Ok((location.dir, name)),
             Last::Dots(..) => Err(Errno::EEXIST),
         }
     }
@@ -84,36 +84,36 @@ impl FileSystem {
     }
 
     pub(super) fn rmdir(&mut self, who: &Person, path: &str) -> Result<(), Errno> {
-        let place = self.place(who, path, Follow::Never)?;
-        let name = match &place.last {
+        let location = self.locate(who, path, Follow::Never)?;
+        let name = match &location.last {
             Last::Name(name) => name,
             Last::Dots(Dots::One, _) => return Err(Errno::EINVAL),
             Last::Dots(Dots::Two, _) => return Err(Errno::ENOTEMPTY),
         };
-        let victim = self.look(place.dir, name)?.ok_or(Errno::ENOENT)?;
-        self.may_remove_as(who, place.dir, victim, true)?;
+        let victim = self.look(location.dir, name)?.ok_or(Errno::ENOENT)?;
+        self.may_remove_as(who, location.dir, victim, true)?;
         if !self.is_empty(victim) {
             return Err(Errno::ENOTEMPTY);
         }
-        self.set_name(place.dir, name, None);
+        self.set_name(location.dir, name, None);
         Ok(())
     }
 
     pub(super) fn unlink(&mut self, who: &Person, path: &str) -> Result<(), Errno> {
-        let place = self.place(who, path, Follow::Never)?;
-        let Last::Name(name) = &place.last else { return Err(Errno::EISDIR) };
-        let victim = self.look(place.dir, name)?.ok_or(Errno::ENOENT)?;
-        if place.slash {
+        let location = self.locate(who, path, Follow::Never)?;
+        let Last::Name(name) = &location.last else { return Err(Errno::EISDIR) };
+        let victim = self.look(location.dir, name)?.ok_or(Errno::ENOENT)?;
+        if location.slash {
             return Err(if self.inode(victim).is_directory() { Errno::EISDIR } else { Errno::ENOTDIR });
         }
-        self.may_remove_as(who, place.dir, victim, false)?;
-        self.set_name(place.dir, name, None);
+        self.may_remove_as(who, location.dir, victim, false)?;
+        self.set_name(location.dir, name, None);
         Ok(())
     }
 
     pub(super) fn rename(&mut self, who: &Person, path: &str, to: &str, how: RenameHow) -> Result<(), Errno> {
         let exchange = how == RenameHow::Exchange;
-        let (old, new) = (self.place(who, path, Follow::Never)?, self.place(who, to, Follow::Never)?);
+        let (old, new) = (self.locate(who, path, Follow::Never)?, self.locate(who, to, Follow::Never)?);
         let Last::Name(old_name) = &old.last else { return Err(Errno::EBUSY) };
         let Last::Name(new_name) = &new.last else {
             return Err(if how == RenameHow::NoReplace { Errno::EEXIST } else { Errno::EBUSY });

@@ -10,18 +10,18 @@ impl FileSystem {
     pub(super) fn open(&mut self, who: &Person, path: &str, how: &OpenHow, permissions: u32) -> Result<Id, Errno> {
         let found = if how.create {
             let follow = if how.exclusive || how.no_follow { Follow::Never } else { Follow::WithoutSlash };
-            let place = self.place(who, path, follow)?;
-            match (&place.last, place.slash) {
+            let location = self.locate(who, path, follow)?;
+            match (&location.last, location.slash) {
                 (Last::Name(_), true) => return Err(Errno::EISDIR),
-                (Last::Name(name), false) if self.at(&place)?.is_none() => {
-                    self.may(who, place.dir, WRITE | SEARCH)?;
+                (Last::Name(name), false) if self.at(&location)?.is_none() => {
+                    self.may(who, location.dir, WRITE | SEARCH)?;
                     // Whoever creates a file may open it, whatever its permissions.
-                    return Ok(self.create(who, place.dir, name, Kind::File(Default::default()), permissions));
+                    return Ok(self.create(who, location.dir, name, Kind::File(Default::default()), permissions));
                 }
                 _ if how.exclusive => return Err(Errno::EEXIST),
                 _ => {}
             }
-            let found = self.at(&place)?.ok_or(Errno::ENOENT)?;
+            let found = self.at(&location)?.ok_or(Errno::ENOENT)?;
             if self.inode(found).is_directory() {
                 return Err(Errno::EISDIR);
             }

@@ -8,7 +8,7 @@ const LINKS_MAX: usize = 40;
 
 /// Where a path leads: to a name in a directory, be there something of that name or not.
 #[derive(Debug)]
-pub struct Place {
+pub struct Location {
     /// The directory; whoever walked here may search it.
     pub dir: Id,
     /// The last component.
@@ -50,7 +50,7 @@ pub enum Follow {
 
 impl FileSystem {
     /// Where `path` leads. Texts of symbolic links are relative.
-    pub(super) fn place(&self, who: &Person, path: &str, follow: Follow) -> Result<Place, Errno> {
+    pub(super) fn locate(&self, who: &Person, path: &str, follow: Follow) -> Result<Location, Errno> {
         let mut components = parts(path);
         let mut slash = path.ends_with('/');
         let (mut dir, mut links) = (ROOT, 0);
@@ -69,10 +69,10 @@ impl FileSystem {
                 Follow::Never => false,
             };
             if is_last && !follows {
-                return Ok(Place { dir, last, slash });
+                return Ok(Location { dir, last, slash });
             }
-            let place = Place { dir, last, slash };
-            let found = self.at(&place)?;
+            let location = Location { dir, last, slash };
+            let found = self.at(&location)?;
             match found.map(|found| (found, &self.inode(found).kind)) {
                 Some((_, Kind::Symlink(text))) => {
                     links += 1;
@@ -82,28 +82,28 @@ impl FileSystem {
                     slash |= is_last && text.ends_with('/');
                     components = parts(text).into_iter().chain(components).collect();
                 }
-                _ if is_last => return Ok(place),
+                _ if is_last => return Ok(location),
                 Some((found, Kind::Directory(_))) => dir = found,
                 Some(_) => return Err(Errno::ENOTDIR),
                 None => return Err(Errno::ENOENT),
             }
         }
-        Ok(Place { dir, last: Last::Dots(Dots::One, dir), slash })
+        Ok(Location { dir, last: Last::Dots(Dots::One, dir), slash })
     }
 
-    /// What is at a place.
-    pub(super) fn at(&self, place: &Place) -> Result<Option<Id>, Errno> {
-        match &place.last {
-            Last::Name(name) => self.look(place.dir, name),
+    /// What is at a location.
+    pub(super) fn at(&self, location: &Location) -> Result<Option<Id>, Errno> {
+        match &location.last {
+            Last::Name(name) => self.look(location.dir, name),
             Last::Dots(_, dir) => Ok(Some(*dir)),
         }
     }
 
     /// The inode that a path leads to.
     pub(super) fn find(&self, who: &Person, path: &str, follow: bool) -> Result<Id, Errno> {
-        let place = self.place(who, path, if follow { Follow::Always } else { Follow::BeforeSlash })?;
-        let found = self.at(&place)?.ok_or(Errno::ENOENT)?;
-        if place.slash && !self.inode(found).is_directory() { Err(Errno::ENOTDIR) } else { Ok(found) }
+        let location = self.locate(who, path, if follow { Follow::Always } else { Follow::BeforeSlash })?;
+        let found = self.at(&location)?.ok_or(Errno::ENOENT)?;
+        if location.slash && !self.inode(found).is_directory() { Err(Errno::ENOTDIR) } else { Ok(found) }
     }
 }
 

@@ -183,7 +183,7 @@ fn all_ways_are_the_model(people: &[Person], mount_words: &str, servers: Option<
         let mut ways = ways.borrow_mut();
         let mut model = model(people);
         for way in ways.iter_mut().chain([&mut model]) {
-            // Each way has a tree of its own, in the same place.
+            // Each way has a tree of its own, in the same directory.
             way.begin(&format!("case-{}-{}", number.get(), way.name))?;
         }
         for (at, (who, operation)) in deeds.iter().enumerate() {

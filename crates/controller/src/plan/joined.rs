@@ -1,7 +1,7 @@
 //! The jobs of all servers together, and what does not change of them from one decision to the next.
 //!
 //! Most jobs are reported as they were. Who they are, and which account they have, is found out when a server reports one anew;
-//! from then on a job is a place here, and no name is compared for it. What holds is a function of what the servers have
+//! from then on a job is an index here, and no name is compared for it. What is known is a function of what the servers have
 //! reported: of what is said twice of one job, that counts which is believed more.
 
 use crate::message::{JobKey, ReportedJob};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Joined {
     /// Where each job is.
-    places: BTreeMap<JobKey, usize>,
+    indices: BTreeMap<JobKey, usize>,
     jobs: Vec<Known>,
     vacant: Vec<usize>,
     /// The jobs of each account.
@@ -39,7 +39,7 @@ pub(super) struct Known {
 /// A job uses a target.
 #[derive(Debug)]
 pub(super) struct KnownRow {
-    /// The server's place in the order of their numbers.
+    /// The server's position in the order of their numbers.
     pub(super) server: usize,
     /// The job's number there.
     pub(super) job: u32,
@@ -52,17 +52,17 @@ struct Told {
     number: u32,
     reported: Arc<ReportedJob>,
     info: Arc<JobInfo>,
-    place: usize,
+    index: usize,
 }
 
 impl Joined {
-    /// Takes in what holds of each server now. `account` names a job's account.
+    /// Takes in what is known of each server now. `account` names a job's account.
     pub(super) fn join(&mut self, standing: &BTreeMap<ServerId, &Standing>, account: impl Fn(&JobInfo) -> Arc<str>) {
         for job in &mut self.jobs {
             job.rows.clear();
             job.is_new = false;
         }
-        // Who each job is by what is said now; nothing for places where nobody is.
+        // Who each job is by what is said now; nothing for indices where nobody is.
         let mut infos: Vec<Option<Arc<JobInfo>>> = vec![None; self.jobs.len()];
         let mut before = std::mem::take(&mut self.told);
         for (server, (id, standing)) in standing.iter().enumerate() {
@@ -73,21 +73,21 @@ impl Joined {
                 let same = before.next_if(|told| told.number == number && is_same(&told.reported, reported));
                 let said = same.unwrap_or_else(|| {
                     let info = Arc::new(JobInfo::from(&**reported));
-                    let place = self.place(&info);
+                    let index = self.index_of(&info);
                     // Servers mostly say the same: then there is nothing to compare from the next time on.
-                    let known = &self.jobs[place].info;
+                    let known = &self.jobs[index].info;
                     let info = if info == *known { known.clone() } else { info };
-                    Told { number, reported: reported.clone(), info, place }
+                    Told { number, reported: reported.clone(), info, index }
                 });
                 infos.resize(self.jobs.len(), None);
-                let info = &mut infos[said.place];
+                let info = &mut infos[said.index];
                 let is_more =
                     |other: &Arc<JobInfo>| !Arc::ptr_eq(other, &said.info) && is_believed_more(&said.info, other);
                 if info.as_ref().is_none_or(is_more) {
                     *info = Some(said.info.clone());
                 }
                 let row = |&(target, of): &(TargetId, Use)| KnownRow { server, job: number, target, of };
-                self.jobs[said.place].rows.extend(rows.iter().map(row));
+                self.jobs[said.index].rows.extend(rows.iter().map(row));
                 told.push(said);
             }
             self.told.insert(*id, told);
@@ -95,14 +95,14 @@ impl Joined {
         self.settle(&infos, account);
     }
 
-    /// The place of a job, a new one if it has none.
-    fn place(&mut self, info: &Arc<JobInfo>) -> usize {
-        *self.places.entry(JobKey::of(info)).or_insert_with(|| {
+    /// The index of a job, a new one if it has none.
+    fn index_of(&mut self, info: &Arc<JobInfo>) -> usize {
+        *self.indices.entry(JobKey::of(info)).or_insert_with(|| {
             let job = Known { info: info.clone(), account: "".into(), rows: Vec::new(), is_new: true };
             match self.vacant.pop() {
-                Some(place) => {
-                    self.jobs[place] = job;
-                    place
+                Some(index) => {
+                    self.jobs[index] = job;
+                    index
                 }
                 None => {
                     self.jobs.push(job);
@@ -114,10 +114,10 @@ impl Joined {
 
     /// Makes these what jobs are, and forgets those of which nothing is said.
     fn settle(&mut self, infos: &[Option<Arc<JobInfo>>], account: impl Fn(&JobInfo) -> Arc<str>) {
-        let Self { places, jobs, vacant, owners, .. } = self;
-        places.retain(|key, place| {
-            let job = &mut jobs[*place];
-            let info = infos.get(*place).and_then(Option::as_ref);
+        let Self { indices, jobs, vacant, owners, .. } = self;
+        indices.retain(|key, index| {
+            let job = &mut jobs[*index];
+            let info = infos.get(*index).and_then(Option::as_ref);
             let is_as_before = !job.is_new && info.is_some_and(|info| Arc::ptr_eq(info, &job.info));
             if is_as_before {
                 return true;
@@ -129,29 +129,29 @@ impl Joined {
                 }
             }
             let Some(info) = info else {
-                vacant.push(*place);
+                vacant.push(*index);
                 return false;
             };
             (job.info, job.account) = (info.clone(), account(info));
-            owners.entry(job.account.clone()).or_default().insert(key.clone(), *place);
+            owners.entry(job.account.clone()).or_default().insert(key.clone(), *index);
             true
         });
     }
 
     /// How many jobs there are.
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.indices.len()
     }
 
     /// The jobs, in the order of their keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Known> + Clone {
-        self.places.values().map(|place| &self.jobs[*place])
+        self.indices.values().map(|index| &self.jobs[*index])
     }
 
     /// The last job, in the order of their keys, of those that have this account.
     pub(super) fn owner(&self, account: &str) -> Option<&JobInfo> {
-        let (_, place) = self.owners.get(account)?.last_key_value()?;
-        Some(&self.jobs[*place].info)
+        let (_, index) = self.owners.get(account)?.last_key_value()?;
+        Some(&self.jobs[*index].info)
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Of the application at this place in the order.
+    /// Of the application at this position in the order.
     pub(super) fn app(&mut self, at: usize) -> Arc<str> {
         while self.apps.len() <= at {
             self.apps.push(format!("{:010}", self.apps.len()).into());
@@ -50,10 +50,10 @@ impl Indices {
         (0..=u16::MAX).zip(&self.is_used).filter(|(_, is_used)| **is_used).map(|(number, _)| TargetId(number))
     }
 
-    /// These are the places of the targets that are used, in order.
-    pub(super) fn number(&mut self, places: impl Iterator<Item = TargetIndex>) {
-        let mut places = places;
-        self.of = self.is_used.iter().map(|is_used| if *is_used { places.next() } else { None }).collect();
+    /// These are the indices of the targets that are used, in order.
+    pub(super) fn number(&mut self, indices: impl Iterator<Item = TargetIndex>) {
+        let mut indices = indices;
+        self.of = self.is_used.iter().map(|is_used| if *is_used { indices.next() } else { None }).collect();
     }
 
     /// Where `target` is; nothing if nobody uses it.

@@ -1,7 +1,7 @@
 //! Who wants less than is due to him: it is left to him, and the others share what remains.
 //!
 //! GIFT's applications are in an I/O phase or they are not, and one that is in it takes all that it gets (§2, §3.4). Live there
-//! are those, too, that do a little I/O all the time. Counted like the others, such a one would hold up whoever shares a
+//! are those, too, that do a little I/O all the time. Counted like the others, such a one would delay whoever shares a
 //! target with it, since all progress is that of the slowest target; and it would be throttled, which costs it nothing, and get coupons
 //! and node time for that.
 //!
@@ -55,8 +55,8 @@ impl Satisfied {
         let mut weights_left = found.totals.clone();
         for _ in 0..PASSES_MAX {
             let before = candidates.len();
-            candidates.retain(|&(place, job)| {
-                let weight = found.weights[place];
+            candidates.retain(|&(index, job)| {
+                let weight = found.weights[index];
                 // Of who does next to nothing what is due to him is enough, however little.
                 let taken = |row: &KnownRow| {
                     let target = at(row.target);
@@ -66,7 +66,7 @@ impl Satisfied {
                 let Some(taken) = job.rows.iter().map(taken).collect::<Option<Vec<f64>>>() else {
                     return true;
                 };
-                found.is_satisfied[place] = true;
+                found.is_satisfied[index] = true;
                 for (row, taken) in job.rows.iter().zip(taken) {
                     found.left[at(row.target)] -= taken;
                     weights_left[at(row.target)] -= weight;
@@ -80,14 +80,14 @@ impl Satisfied {
         found
     }
 
-    /// Whether the job at this place is satisfied.
-    pub(super) fn is(&self, place: usize) -> bool {
-        self.is_satisfied[place]
+    /// Whether the job at this index is satisfied.
+    pub(super) fn is(&self, index: usize) -> bool {
+        self.is_satisfied[index]
     }
 
-    /// The weight of the job at this place.
-    pub(super) fn weight(&self, place: usize) -> f64 {
-        self.weights[place]
+    /// The weight of the job at this index.
+    pub(super) fn weight(&self, index: usize) -> f64 {
+        self.weights[index]
     }
 
     /// The part of a target that is left for those who want more.
@@ -96,9 +96,9 @@ impl Satisfied {
         self.left.get(at(target)).map_or(1.0, |left| left.clamp(f64::EPSILON, 1.0))
     }
 
-    /// The part of a target that is due to the job at this place if all who use it want more.
-    pub(super) fn due(&self, place: usize, target: TargetId) -> f64 {
-        self.totals.get(at(target)).map_or(0.0, |total| self.weights[place] / total)
+    /// The part of a target that is due to the job at this index if all who use it want more.
+    pub(super) fn due(&self, index: usize, target: TargetId) -> f64 {
+        self.totals.get(at(target)).map_or(0.0, |total| self.weights[index] / total)
     }
 }
 
@@ -149,16 +149,16 @@ mod tests {
         plan.decide(Moment { now, wall: now }, &BTreeMap::from([(ServerId(1), &standing)])).unwrap()
     }
 
-    /// The part that each job has of each target, in thousandths, by its place.
+    /// The part that each job has of each target, in thousandths, by its index.
     fn parts(decided: &Decided) -> BTreeMap<(u32, u16), u32> {
         let Given::Rates(rates) = &decided.given[&ServerId(1)] else { unreachable!("it has parts") };
         rates.iter().map(|rate| ((rate.job, rate.target.0), rate.parts / (PARTS_PER_TARGET / 1_000))).collect()
     }
 
-    /// Three jobs that do next to nothing share the first target with one that uses both. Counted like it they hold it to a quarter, also on
+    /// Three jobs that do next to nothing share the first target with one that uses both. Counted like it they limit it to a quarter, also on
     /// the second.
     #[test]
-    fn who_wants_little_holds_nobody_up() {
+    fn who_wants_little_delays_nobody() {
         let jobs = |little: Option<u64>| {
             let (both, other) = (&[(0, None), (1, None)][..], &[(1, None)][..]);
             let small = [(0, little)];
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(issued(Some(50)).issued, Coupons(150_000));
     }
 
-    /// However many there are, and however little is due to each of them: those that want less hold nobody up, and get no coupons.
+    /// However many there are, and however little is due to each of them: those that want less delay nobody, and get no coupons.
     #[test]
     fn a_hundred_jobs_that_do_little_are_satisfied() {
         let decided = |policy: &str, count: u32, little: Option<u64>| {
@@ -211,13 +211,13 @@ mod tests {
 
     /// Who waits at one target counts at all, and who is satisfied by what another one leaves is so.
     #[test]
-    fn it_is_the_whole_job_and_all_of_them_in_turn() {
+    fn it_is_the_whole_job_and_all_of_them_one_after_the_other() {
         let waits = decide(&mut plan("bsip"), 1, &[("A", &[(0, Some(1)), (1, None)]), ("B", &[(0, None)])]);
         assert_eq!((parts(&waits)[&(0, 0)], parts(&waits)[&(1, 0)]), (500, 500));
         // 30 %, told as 30.4 %, and a quarter of that is more than a third, and less than half of what the one with 4 % leaves.
-        let turn =
+        let last =
             decide(&mut plan("bsip"), 1, &[("A", &[(0, Some(30))]), ("B", &[(0, Some(4))]), ("C", &[(0, None)])]);
-        assert_eq!(parts(&turn)[&(2, 0)], 570);
+        assert_eq!(parts(&last)[&(2, 0)], 570);
         let all = decide(&mut plan("gift"), 1, &[("A", &[(0, Some(30))]), ("B", &[(0, Some(4))])]);
         assert_eq!((all.jobs, parts(&all)[&(0, 0)], parts(&all)[&(1, 0)]), (2, 500, 500));
     }
@@ -240,15 +240,15 @@ mod tests {
             let decided = decide(&mut plan, 1, &said);
             prop_assert_eq!(&decided.failed, &None);
             let (problem, _, satisfied) = plan.problem().unwrap();
-            let is_one = |place: &usize| satisfied.is(*place);
-            prop_assert_eq!(problem.apps().len(), (0..at.len()).filter(|place| !is_one(place)).count());
+            let is_one = |index: &usize| satisfied.is(*index);
+            prop_assert_eq!(problem.apps().len(), (0..at.len()).filter(|index| !is_one(index)).count());
             for target in 0..4 {
-                let wanted = |place: &usize| {
-                    let (_, had) = at[*place].iter().find(|(at, _)| *at == target)?;
+                let wanted = |index: &usize| {
+                    let (_, had) = at[*index].iter().find(|(at, _)| *at == target)?;
                     let wanted = load(*had, 100).wanted_parts().unwrap_or(PARTS_PER_TARGET);
                     Some(f64::from(wanted) / f64::from(PARTS_PER_TARGET))
                 };
-                let here: Vec<usize> = (0..at.len()).filter(|place| wanted(place).is_some()).collect();
+                let here: Vec<usize> = (0..at.len()).filter(|index| wanted(index).is_some()).collect();
                 let (some, others): (Vec<usize>, Vec<usize>) = here.into_iter().partition(is_one);
                 let (left, taken) = (satisfied.left(TargetId(target)), some.iter().filter_map(wanted).sum::<f64>());
                 prop_assert!(left > 0.0 && (some.is_empty() || (left + taken - 1.0).abs() < 1e-9), "{left} {taken}");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// Copy the metadata of a running server
 ///
-/// The server writes them as they are at one moment, and goes on with everything else. The copy takes the place of
+/// The server writes them as they are at one moment, and goes on with everything else. The copy replaces
 /// the server's directory `metadata` when that is lost: with the server stopped, and `isonomia fsck --repair` before
 /// the next start. Allowed to the server's user and to root.
 #[derive(Args, Debug)]

@@ -25,7 +25,7 @@ pub enum PlanCommand {
     Pack(PackOptions),
 }
 
-/// Schedule applications that compute and do I/O in turn on one exclusive I/O node
+/// Schedule applications that compute and do I/O alternately on one exclusive I/O node
 ///
 /// The table has a first line with id,compute_s,io_s,iterations and, if you like, release_s: the length of one
 /// compute phase and of one I/O phase without company, and how often they follow each other. Applications begin
@@ -52,7 +52,7 @@ pub struct ScheduleOptions {
 ///
 /// The table has a first line with id,nodes,iterations,compute_s,volume: compute nodes, and what one iteration
 /// computes and moves, the volume in the unit whose rate --bandwidth gives. A pack fits the compute nodes of one
-/// I/O node, and its I/O fits S times its length; then packs are placed longest first.
+/// I/O node, and its I/O fits S times its length; then packs are assigned longest first.
 ///
 /// A log in the Standard Workload Format (--swf) does not tell of I/O: each job's run time is cut into
 /// --iterations, of which the last --io-fraction is I/O at full bandwidth.
@@ -79,7 +79,7 @@ pub struct PackOptions {
     /// I/O nodes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub io_nodes: u32,
-    /// I/O that a pack may hold, in lengths of the pack: 1, alpha (the jobs' own I/O load), inf (First-Fit), or
+    /// I/O that a pack may have, in lengths of the pack: 1, alpha (the jobs' own I/O load), inf (First-Fit), or
     /// another number greater than 0
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_sensibility)]
     pub sensibility: Sensibility,

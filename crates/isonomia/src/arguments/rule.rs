@@ -6,7 +6,7 @@ use isonomia_policy::{PolicySpec, Spare};
 
 /// Give rates to jobs, users, groups, operations and directories
 ///
-/// Rules are those of the policy tbf: token buckets, as in Lustre. A rate holds for the whole system: each target of each server
+/// Rules are those of the policy tbf: token buckets, as in Lustre. A rate applies to the whole system: each target of each server
 /// has a part of it, which follows where the demand is. The first rule that selects a request decides. In a cluster rules are those
 /// of all servers; docs/reference/policies.md has what they can say. Changing them is allowed to the server's user and to root.
 #[derive(Args, Debug)]

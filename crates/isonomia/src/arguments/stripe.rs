@@ -41,7 +41,7 @@ pub struct StripeGetOptions {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub place: PlaceOptions,
+    pub location: LocationOptions,
 }
 
 /// Say how files that are made in a directory are striped, or a file that is empty
@@ -79,12 +79,12 @@ pub struct StripeSetOptions {
     #[arg(value_name = "PATH")]
     pub path: OsString,
     #[command(flatten)]
-    pub place: PlaceOptions,
+    pub location: LocationOptions,
 }
 
 /// Where paths are.
 #[derive(Args, Debug)]
-pub struct PlaceOptions {
+pub struct LocationOptions {
     /// Paths below it are the server's, without a mount [default: /isonomia]
     #[arg(long, env = "ISONOMIA_PREFIX", hide_env_values = true, value_parser = prefix)]
     pub prefix: Option<String>,

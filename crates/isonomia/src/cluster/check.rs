@@ -26,8 +26,8 @@ pub fn check(options: &CheckOptions) -> Result<ExitCode> {
         writeln!(out, "{report:#}")?;
     } else {
         for finding in &findings {
-            let place = finding.line.map_or(String::new(), |line| format!("{line}:"));
-            writeln!(out, "{}:{place} {}: {}", options.file.display(), finding.severity, finding.what)?;
+            let line = finding.line.map_or(String::new(), |line| format!("{line}:"));
+            writeln!(out, "{}:{line} {}: {}", options.file.display(), finding.severity, finding.what)?;
         }
         if let (Some(map), true) = (&map, is_good) {
             writeln!(out, "{}", shown(map))?;

@@ -1,7 +1,7 @@
 //! `isonomia cluster up` and `down`: a cluster of servers of this machine, for trials.
 //!
 //! Everything lies in one directory: the cluster file, the key, sockets and logs, a record of the processes, and files if
-//! the directory was named. Whoever works there holds a lock.
+//! the directory was named. Whoever works there has a lock.
 
 mod processes;
 
@@ -30,42 +30,42 @@ const KEY_LEN: usize = 32;
 const LOG_LEN_MAX: u64 = 2048;
 
 pub fn up(options: &UpOptions) -> Result<ExitCode> {
-    let place = Place::new(options.dir.as_deref())?;
-    if let Some(parent) = place.dir.parent() {
+    let trial = TrialDir::new(options.dir.as_deref())?;
+    if let Some(parent) = trial.dir.parent() {
         std::fs::create_dir_all(parent).with_context(|| format!("{}", parent.display()))?;
     }
-    serve::prepare_directory(&place.dir, "--dir")?;
-    let _lock = place.lock()?;
-    let before = Processes::read(&place.record())?;
+    serve::prepare_directory(&trial.dir, "--dir")?;
+    let _lock = trial.lock()?;
+    let before = Processes::read(&trial.record())?;
     let running = before.as_ref().map_or_else(Vec::new, Processes::running);
     if !running.is_empty() {
         let names = hosts::compress(running.iter().map(|server| server.name.as_str()));
-        bail!("{names} run in {} already; `isonomia cluster down` ends them", place.dir.display());
+        bail!("{names} run in {} already; `isonomia cluster down` ends them", trial.dir.display());
     }
-    let map = place.cluster(options)?;
-    make_key(&place.key())?;
+    let map = trial.cluster(options)?;
+    make_key(&trial.key())?;
     let mut processes = Processes::new()?;
     let mut children = Vec::new();
-    let outcome = start(&place, &map, &options.serve, &mut processes, &mut children);
+    let outcome = start(&trial, &map, &options.serve, &mut processes, &mut children);
     if let Err(error) = outcome {
         processes.end(Duration::ZERO);
         for child in &mut children {
             // It was killed, or had ended before.
             let _ = child.wait();
         }
-        let _ = std::fs::remove_file(place.record());
+        let _ = std::fs::remove_file(trial.record());
         return Err(error);
     }
-    tell(&place, &map)?;
+    tell(&trial, &map)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub fn down(options: &DownOptions) -> Result<ExitCode> {
-    let place = Place::new(options.dir.as_deref())?;
-    let nothing = || format!("no cluster was started in {}; --dir names another place", place.dir.display());
-    ensure!(place.record().is_file(), nothing());
-    let _lock = place.lock()?;
-    let processes = Processes::read(&place.record())?.with_context(nothing)?;
+    let trial = TrialDir::new(options.dir.as_deref())?;
+    let nothing = || format!("no cluster was started in {}; --dir names another directory", trial.dir.display());
+    ensure!(trial.record().is_file(), nothing());
+    let _lock = trial.lock()?;
+    let processes = Processes::read(&trial.record())?.with_context(nothing)?;
     let mut out = std::io::stdout().lock();
     for (name, ended) in processes.end(PATIENCE) {
         let words = match ended {
@@ -76,11 +76,11 @@ pub fn down(options: &DownOptions) -> Result<ExitCode> {
         };
         writeln!(out, "{name} {words}")?;
     }
-    std::fs::remove_file(place.record()).with_context(|| format!("{}", place.record().display()))?;
-    if place.is_temporary {
-        std::fs::remove_dir_all(&place.dir).with_context(|| format!("{}", place.dir.display()))?;
+    std::fs::remove_file(trial.record()).with_context(|| format!("{}", trial.record().display()))?;
+    if trial.is_temporary {
+        std::fs::remove_dir_all(&trial.dir).with_context(|| format!("{}", trial.dir.display()))?;
     } else {
-        writeln!(out, "files are kept in {}; `isonomia cluster up --dir` serves them again", place.dir.display())?;
+        writeln!(out, "files are kept in {}; `isonomia cluster up --dir` serves them again", trial.dir.display())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -88,7 +88,7 @@ pub fn down(options: &DownOptions) -> Result<ExitCode> {
 /// Starts all servers of `map`, and waits until each listens. Those that were started are in `processes` and on disk,
 /// whatever comes of it.
 fn start(
-    place: &Place,
+    trial: &TrialDir,
     map: &Map,
     options: &[std::ffi::OsString],
     processes: &mut Processes,
@@ -96,10 +96,10 @@ fn start(
 ) -> Result<()> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     for server in map.servers() {
-        let log = place.log(&server.name);
+        let log = trial.log(&server.name);
         let mut command = Command::new(&program);
-        command.arg("serve").arg("--cluster").arg(place.file()).args(["--name", &server.name]);
-        command.arg("--key-file").arg(place.key()).args(options);
+        command.arg("serve").arg("--cluster").arg(trial.file()).args(["--name", &server.name]);
+        command.arg("--key-file").arg(trial.key()).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(File::create(&log).with_context(|| format!("cannot write {}", log.display()))?);
         // SAFETY: between fork and exec only one system call is made, and nothing is allocated.
@@ -110,12 +110,12 @@ fn start(
         let child = command.spawn().with_context(|| format!("cannot start {}", server.name))?;
         processes.add(&server.name, &child)?;
         children.push(child);
-        processes.write(&place.record())?;
+        processes.write(&trial.record())?;
     }
     let begun = Instant::now();
     for (server, child) in map.servers().iter().zip(children) {
         if !ready::wait(child, PATIENCE.saturating_sub(begun.elapsed())) {
-            let log = place.log(&server.name);
+            let log = trial.log(&server.name);
             bail!("{} did not start; its log {} ends with\n{}", server.name, log.display(), end_of(&log).trim_end());
         }
     }
@@ -135,23 +135,23 @@ fn end_of(log: &Path) -> String {
     }
 }
 
-fn tell(place: &Place, map: &Map) -> Result<()> {
+fn tell(trial: &TrialDir, map: &Map) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    let (count, file) = (map.servers().len(), place.file());
-    writeln!(out, "# {count} servers run; their logs are in {}", place.dir.display())?;
+    let (count, file) = (map.servers().len(), trial.file());
+    writeln!(out, "# {count} servers run; their logs are in {}", trial.dir.display())?;
     for server in map.servers() {
         let addresses: Vec<String> = server.listen.iter().map(ToString::to_string).collect();
         writeln!(out, "# {}: {}", server.name, addresses.join(" "))?;
     }
     let address = map.root().listen.first().context("the root server has no address")?;
-    let dir = match place.is_temporary {
+    let dir = match trial.is_temporary {
         true => String::new(),
-        false => format!(" --dir {}", quoted(&place.dir.display().to_string())),
+        false => format!(" --dir {}", quoted(&trial.dir.display().to_string())),
     };
     writeln!(out, "# see them: isonomia cluster status {}", quoted(&file.display().to_string()))?;
     writeln!(out, "# end them: isonomia cluster down{dir}")?;
     writeln!(out, "export ISONOMIA_SERVER={}", quoted(&address.to_string()))?;
-    writeln!(out, "export ISONOMIA_KEY_FILE={}", quoted(&place.key().display().to_string()))?;
+    writeln!(out, "export ISONOMIA_KEY_FILE={}", quoted(&trial.key().display().to_string()))?;
     Ok(())
 }
 
@@ -165,13 +165,13 @@ fn quoted(text: &str) -> String {
 }
 
 /// Where a cluster for trials is.
-struct Place {
+struct TrialDir {
     dir: PathBuf,
     /// Nobody named it, so files are in memory, and nothing of it is to be kept.
     is_temporary: bool,
 }
 
-impl Place {
+impl TrialDir {
     fn new(named: Option<&Path>) -> Result<Self> {
         if let Some(dir) = named {
             let dir = std::path::absolute(dir).with_context(|| format!("{}", dir.display()))?;

@@ -32,7 +32,7 @@ pub fn check(options: &FsckOptions) -> Result<ExitCode> {
         }
         Meant::All(mut all) => {
             let seen = all.look().into_iter();
-            seen.map(|seen| (seen.place.name, seen.found.map(|(control, _)| control))).collect()
+            seen.map(|seen| (seen.member.name, seen.found.map(|(control, _)| control))).collect()
         }
     };
     // All look at the same time, for they answer each other.

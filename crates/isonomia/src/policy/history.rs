@@ -17,7 +17,7 @@ pub fn show(options: &WholeOptions, json: bool) -> Result<()> {
         Meant::All(mut all) => {
             let mut lists = Vec::new();
             for seen in all.look() {
-                let name = seen.place.name;
+                let name = seen.member.name;
                 match seen.found {
                     Ok((mut control, _)) => {
                         let list = control.applications().with_context(|| name.clone())?;

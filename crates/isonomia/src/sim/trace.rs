@@ -9,7 +9,7 @@ use isonomia_sim::predict::{self, Compared, Prediction};
 use isonomia_units::Nanos;
 use std::io::Write;
 
-/// Jobs whose lines a plot can hold and be read.
+/// Jobs whose lines a plot can have and be read.
 const JOBS_PLOTTED: usize = 6;
 
 pub fn trace(options: &SimOptions) -> Result<()> {

@@ -68,8 +68,8 @@ pub enum State {
 pub fn report<'s>(members: &'s MemberList, seen: &'s [Seen]) -> Report<'s> {
     let statuses: Vec<&Status> = seen.iter().filter_map(Seen::status).collect();
     let server = |seen: &'s Seen| ServerReport {
-        name: &seen.place.name,
-        number: seen.place.number,
+        name: &seen.member.name,
+        number: seen.member.number,
         state: if seen.found.is_ok() { State::Answers } else { State::Away },
         reason: seen.found.as_ref().err().map(String::as_str),
         status: seen.status(),

@@ -146,14 +146,14 @@ mod tests {
     use super::super::summary::report;
     use super::super::{MemberList, Seen};
     use super::*;
-    use isonomia_proto::control::MemberPlace;
+    use isonomia_proto::control::ListedServer;
 
     #[test]
     fn servers_that_are_away_are_shown_with_the_reason() {
-        let place = |name: &str, number| MemberPlace { name: name.into(), number, listen: Vec::new() };
-        let servers = vec![place("io01", 1), place("io02", 2)];
+        let member = |name: &str, number| ListedServer { name: name.into(), number, listen: Vec::new() };
+        let servers = vec![member("io01", 1), member("io02", 2)];
         let members = MemberList { name: "scratch".into(), epoch: 3, root: "io01".into(), servers };
-        let away = |place: &MemberPlace| Seen { place: place.clone(), found: Err("no answer in time".into()) };
+        let away = |member: &ListedServer| Seen { member: member.clone(), found: Err("no answer in time".into()) };
         let seen: Vec<Seen> = members.servers.iter().map(away).collect();
         let report = report(&members, &seen);
         let text = text(&report);

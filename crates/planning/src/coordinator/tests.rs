@@ -21,7 +21,7 @@ fn messages_are_encoded_as_they_are() {
     let grant = NodeGrant { number: 3, application: "ada/wrf".into() };
     let claim = Some(ClaimReport { waiting_ns: 1, io_ns: None, remaining_ns: Some(2) });
     let app = AppReport { application: "x".into(), age_ns: 9, io_done_ns: 1, waited_ns: 2, phases: 3, claim };
-    let report = Report { instance: 1, number: 2, holds: Some(grant.clone()), ended: 2, applications: vec![app] };
+    let report = Report { instance: 1, number: 2, granted: Some(grant.clone()), ended: 2, applications: vec![app] };
     let bytes = postcard::to_stdvec(&report).unwrap();
     assert_eq!(postcard::from_bytes::<Report>(&bytes), Ok(report));
     let publication = Publication { instance: 1, heard: 2, grant: Some(grant), recalled: 7 };
@@ -40,7 +40,7 @@ fn an_application_is_judged_by_what_it_did_on_all_nodes() {
         phases: 1,
         claim: is_waiting.then_some(ClaimReport { waiting_ns: 10, io_ns: None, remaining_ns: None }),
     };
-    let report = |number, applications| Report { instance: 1, number, holds: None, ended: 0, applications };
+    let report = |number, applications| Report { instance: 1, number, granted: None, ended: 0, applications };
     let now = Nanos(5_000);
     let first = coordinator.take(now, ServerId(1), report(1, vec![app("a", 300, false), app("b", 0, false)])).unwrap();
     assert_eq!(first.grant, None);
@@ -50,7 +50,7 @@ fn an_application_is_judged_by_what_it_did_on_all_nodes() {
 }
 
 #[test]
-fn two_that_need_the_same_nodes_have_the_same_place_on_each() {
+fn two_that_need_the_same_nodes_have_the_same_position_on_each() {
     let mut coordinator = Coordinator::new(Order::Fifo);
     let mut nodes = [node(1, Order::Fifo), node(2, Order::Fifo)];
     let now = Nanos(100);
@@ -76,7 +76,7 @@ fn two_that_need_the_same_nodes_have_the_same_place_on_each() {
     assert_eq!(nodes[0].holder(), nodes[1].holder());
 }
 
-/// `names` begin at the nodes in turn while these are free, and then need them all.
+/// `names` begin at the nodes one after the other while these are free, and then need them all.
 fn cross(coordinator: &mut Coordinator, nodes: &mut [IoNode], names: &[&str]) -> Vec<Vec<AppId>> {
     let ids: Vec<Vec<AppId>> = nodes
         .iter_mut()
@@ -244,7 +244,7 @@ fn what_a_node_has_counts_for_more_than_what_it_was_granted_meanwhile() {
 #[test]
 fn old_reports_and_those_of_a_process_before_change_nothing() {
     let mut coordinator = Coordinator::new(Order::Fifo);
-    let report = |instance, number, ended| Report { instance, number, holds: None, ended, applications: Vec::new() };
+    let report = |instance, number, ended| Report { instance, number, granted: None, ended, applications: Vec::new() };
     let edition = |process, number| Edition { process, number };
     coordinator.take(Nanos(1), ServerId(1), report(1, 5, 4)).unwrap();
     for number in [5, 4] {

@@ -90,17 +90,17 @@ impl App {
     }
 
     /// What became of it, if it has had the node since then, or has not got it.
-    pub(super) fn state(&self, now: Nanos, held_since: Option<Nanos>) -> AppState {
+    pub(super) fn state(&self, now: Nanos, granted_since: Option<Nanos>) -> AppState {
         let wait = self.waiting_since.map_or(Nanos::ZERO, |since| now.since(since));
         AppState {
             application: self.name.clone(),
-            standing: match (held_since, self.waiting_since) {
+            standing: match (granted_since, self.waiting_since) {
                 (Some(_), _) => Standing::Holding,
                 (None, Some(_)) => Standing::Waiting,
                 (None, None) => Standing::Away,
             },
             age: now.since(self.known_since),
-            io: self.io_done + held_since.map_or(Nanos::ZERO, |since| now.since(since)),
+            io: self.io_done + granted_since.map_or(Nanos::ZERO, |since| now.since(since)),
             waited: self.waited + wait,
             waited_max: self.waited_max.max(wait),
             phases: self.phases,

@@ -61,7 +61,7 @@ fn a_declared_phase_ends_at_once_and_no_gap_ends_it() {
 }
 
 #[test]
-fn a_session_that_is_gone_holds_nobody_up() {
+fn an_application_that_is_gone_delays_nobody() {
     let mut node = node();
     let (a, b) = (join(&mut node, "a"), join(&mut node, "b"));
     node.begin(Nanos(0), a, 1, Declared::default());
@@ -123,7 +123,7 @@ fn who_has_the_node_keeps_it_while_another_coordinator_takes_over() {
     assert!(!node.is_open() && node.admits(a) && !node.admits(b));
     node.hear(Nanos(4), nothing(7)).unwrap();
     assert!(node.admits(a) && !node.admits(b));
-    // It decides again, and grants nothing that is held.
+    // It decides again, and grants nothing that is granted already.
     node.set_coordinator(Nanos(5), ServerId(3), true);
     assert!(node.admits(a) && !node.admits(b));
     node.set_coordinator(Nanos(6), ServerId(3), false);
@@ -255,11 +255,11 @@ proptest! {
             let states = node.states(time);
             let is_wanted = states.iter().any(|state| state.standing == Standing::Waiting);
             prop_assert!(admitted == 1 || !is_wanted, "idle while somebody waits");
-            let turn = (node.turns(), node.holder().cloned());
-            if let Some((turns, holder)) = &before {
-                prop_assert!(*turns != turn.0 || *holder == turn.1, "turns count changes");
+            let now = (node.changes(), node.holder().cloned());
+            if let Some((changes, holder)) = &before {
+                prop_assert!(*changes != now.0 || *holder == now.1, "changes are counted");
             }
-            before = Some(turn);
+            before = Some(now);
         }
         // Nobody serves anything any more: all who want the node have it once within as many leases.
         let mut wanting: BTreeSet<_> =

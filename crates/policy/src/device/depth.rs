@@ -1,6 +1,6 @@
 //! How many requests a device has in service at once: as few as give it all but a little of what it can do.
 //!
-//! The rest of the queue belongs in the arbiter, where the policy holds: what the device has been given it serves in an
+//! The rest of the queue belongs in the arbiter, where the policy decides: what the device has been given it serves in an
 //! order of its own. Nobody says how parallel a device is, and it changes: a disk, flash with channels of its own, an
 //! array, a parallel file system behind a network, somebody else on any of them. So the depth is found by trial. Windows of
 //! time with the present depth and with another one, twice it, half, or three quarters, alternate; the deeper is taken if it
@@ -17,18 +17,18 @@
 //! would do more, though the device does as much as before, only for somebody else; and each trial would lead deeper.
 //!
 //! **Sharing is worth something.** A device that is given exactly as many as it has channels idles from when a request ends
-//! until the next one is there. One more hides that, but waits in the device, where no policy holds, and so does the only
+//! until the next one is there. One more hides that, but waits in the device, where no policy decides, and so does the only
 //! request of a job of one process: with twice as many as there are channels it takes twice as long, and the job has half
 //! of what is due to it. So while several jobs share the device, more work is given up for a shallower depth
 //! ([`SHARED`]) than for a job alone ([`ALONE`]).
 //!
 //! Where nobody waits the depth may still be too large: five processes at a disk are all in service, the disk serves them
-//! in turn, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
+//! one after the other, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
 //! jobs are in service and none waits, half as many as there are is tried. A device that is parallel does half the work
 //! then, which a pair of windows shows, and the next such trial waits longer; one that is not does as much, and from then
 //! on the others wait in the arbiter. One job alone has nobody to share with, and is left alone.
 //!
-//! Only requests are counted. No request moves more than a client's slot holds, 256 KiB, so that bounds the bytes in service, too.
+//! Only requests are counted. No request moves more than a client's slot has room for, 256 KiB, so that bounds the bytes in service, too.
 //!
 //! Kyber (Linux, `block/kyber-iosched.c`) sets depths by target latencies, which somebody has to know; Vegas and BBR (TCP)
 //! by the least round trip, which says little of a disk whose seeks differ and which orders what it is given. The throughput
@@ -88,7 +88,7 @@ pub struct DepthControl {
     depth_max: usize,
     /// What was found so far.
     depth: usize,
-    /// What holds now: `depth`, or what is tried.
+    /// What applies now: `depth`, or what is tried.
     limit: usize,
     /// Requests that end before the window begins: those that the device was given under another limit.
     settling: usize,

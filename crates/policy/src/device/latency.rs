@@ -10,7 +10,7 @@
 //!
 //! Only what came within its job's share counts, and only while others were in service: what a job waits for its own
 //! turn, or for a device that it has for itself, no limit of others makes shorter. If hardly anything else comes, the limit
-//! is doubled. The limit holds while the class is
+//! is doubled. The limit applies while the class is
 //! active, that is until [`ACTIVE_FOR`] after its last request, and is remembered for the next time. It begins with none.
 //!
 //! *A target that cannot be met.* Is a limit of one still too much, nobody else is begun for [`PROBE_MAX`] or
@@ -443,14 +443,14 @@ impl Meter {
         }
         let rate = self.work.0 as f64 / lasted.0 as f64;
         let is_busy = f64::from(self.idle) <= IDLE_MAX * f64::from(self.ended) && lasted <= WINDOW_MAX;
-        let place = match self.held {
+        let known = match self.held {
             _ if !is_busy => None,
             0 => Some(&mut self.free_rate),
             held if 2 * held > self.ended => Some(&mut self.held_rate),
             _ => None,
         };
-        if let Some(place) = place {
-            *place = Some(place.map_or(rate, |before| before + (rate - before) / 4.0));
+        if let Some(known) = known {
+            *known = Some(known.map_or(rate, |before| before + (rate - before) / 4.0));
         }
         *self = Self { began_at: Some(now), work: Nanos::ZERO, ended: 0, idle: 0, held: 0, ..*self };
     }

@@ -66,7 +66,7 @@ impl Access {
         }
     }
 
-    /// Its place in [`Self::ALL`].
+    /// Its index in [`Self::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }

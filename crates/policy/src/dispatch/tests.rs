@@ -114,7 +114,7 @@ fn no_more_are_in_service_than_the_depth() {
         target.enqueue(Nanos::ZERO, of(JOB, 1), request).unwrap();
     }
     let (a, b) = (served(target.next(Nanos::ZERO)), served(target.next(Nanos::ZERO)));
-    assert_eq!(target.next(Nanos::ZERO), Action::Idle, "both places are taken");
+    assert_eq!(target.next(Nanos::ZERO), Action::Idle, "both slots are taken");
     target.complete(ms(1), b.id, ServedBy::Device);
     let c = served(target.next(ms(1)));
     assert_eq!((c.request, target.in_service(), target.queued()), ("c", 2, 1));
@@ -131,7 +131,7 @@ fn no_more_are_in_service_than_the_depth() {
 }
 
 #[test]
-fn a_flush_takes_no_place_of_those_that_read_and_write() {
+fn a_flush_takes_no_slot_of_those_that_read_and_write() {
     let mut target = real("fifo", 1);
     let flush = Submission { is_counted: false, ..of(JOB, 1) };
     target.enqueue(Nanos::ZERO, flush, "flush").unwrap();

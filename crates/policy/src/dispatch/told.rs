@@ -62,7 +62,7 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
-    /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].
+    /// Ranks a job in the order of a policy that has one: see [`Arbiter::set_rank`].
     pub fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
         self.arbiter.set_rank(now, job, rank);
     }

@@ -2,12 +2,12 @@
 //! of what was meant for them.
 //!
 //! **Capacity.** A target for which somebody waits is never idle of its own will, but what is counted of it in a tenth of a second is less than
-//! all of it when its server was held up for a moment. Parts that followed that would change all the time. So a target is taken to do
+//! all of it when its server was delayed for a moment. Parts that followed that would change all the time. So a target is taken to do
 //! all that it can, 1, when somebody begins to wait for it, and from one window later on what it did at best of late
 //! ([`HORIZON_MIN`]): of a target that is slower than it should be, this is soon what it does.
 //!
 //! **Correction.** Where the same jobs bid for the same targets for some time, each is known to have received, of all targets,
-//! more or less than was meant for it: because a server was held up, or a target does not do what was expected of it. A job that
+//! more or less than was meant for it: because a server was delayed, or a target does not do what was expected of it. A job that
 //! received less by a part e of what was meant bids [`GAIN`] · e more (e is [`ERROR_MAX`] at most), one that received more, less. What was meant
 //! is scaled to what all of them received, so that the errors are of the division alone.
 //!
@@ -22,7 +22,7 @@
 //! before was meant for something else, and all begins anew.
 
 use super::Identity;
-use super::market::{Market, Place};
+use super::market::{Entry, Market};
 use isonomia_units::{Nanos, ServerId};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -70,7 +70,7 @@ struct Steady {
 pub(super) struct Present<'a> {
     pub(super) jobs: &'a [Identity],
     pub(super) due: &'a [f64],
-    pub(super) targets: &'a [Vec<Place>],
+    pub(super) targets: &'a [Vec<Entry>],
     pub(super) keys: &'a [Key],
     /// Over which time was counted what they used.
     pub(super) window: Nanos,
@@ -85,16 +85,16 @@ impl Course {
     /// What each target can do, 0 to 1.
     pub(super) fn capacities(&mut self, now: Nanos, present: &Present<'_>) -> Vec<f64> {
         let horizon = HORIZON_MIN.max(Nanos(self.interval.0.saturating_mul(HORIZON_FOR)));
-        let is_contended = |places: &[Place]| places.iter().any(|place| place.is_short);
-        let contended: BTreeMap<&Key, &Vec<Place>> =
-            present.keys.iter().zip(present.targets).filter(|(_, places)| is_contended(places)).collect();
+        let is_contended = |entries: &[Entry]| entries.iter().any(|entry| entry.is_short);
+        let contended: BTreeMap<&Key, &Vec<Entry>> =
+            present.keys.iter().zip(present.targets).filter(|(_, entries)| is_contended(entries)).collect();
         self.capacities.retain(|key, _| contended.contains_key(key));
         let of = |key: &Key| {
-            let Some(places) = contended.get(key) else { return 1.0 };
+            let Some(entries) = contended.get(key) else { return 1.0 };
             let new = Capacity { contended_since: now, seen_at: now, value: 1.0 };
             let known = self.capacities.entry(*key).or_insert(new);
             if now.since(known.contended_since) > present.window {
-                let did = places.iter().map(|place| place.used).sum::<f64>().min(1.0);
+                let did = entries.iter().map(|entry| entry.used).sum::<f64>().min(1.0);
                 let weight = (now.since(known.seen_at).0 as f64 / horizon.0 as f64).min(1.0);
                 known.value = did.max(known.value + (did - known.value) * weight);
             }
@@ -114,8 +114,8 @@ impl Course {
         keep: &[f64],
     ) -> Vec<f64> {
         let mut received = vec![0.0; money.len()];
-        for place in present.targets.iter().flatten() {
-            received[place.job] += place.used;
+        for entry in present.targets.iter().flatten() {
+            received[entry.job] += entry.used;
         }
         let what = fingerprint(present, market);
         let window = present.window.max(self.interval);
@@ -146,9 +146,9 @@ impl Course {
 /// Who bids for what, and what is due to them.
 fn fingerprint(present: &Present<'_>, market: &Market) -> u64 {
     let mut all: Vec<(&Key, &Identity)> = Vec::new();
-    for ((key, places), bidders) in present.keys.iter().zip(present.targets).zip(market.bidders()) {
-        let bidding = places.iter().zip(bidders).filter(|(_, bids)| **bids);
-        all.extend(bidding.map(|(place, _)| (key, &present.jobs[place.job])));
+    for ((key, entries), bidders) in present.keys.iter().zip(present.targets).zip(market.bidders()) {
+        let bidding = entries.iter().zip(bidders).filter(|(_, bids)| **bids);
+        all.extend(bidding.map(|(entry, _)| (key, &present.jobs[entry.job])));
     }
     // Rows come in the order of what was received.
     all.sort_unstable();
@@ -188,7 +188,7 @@ mod tests {
         let bids = corrected(&[0.5, 0.25, 0.25, 0.0], &[1.0, 0.4, 0.6, 0.3], &[1.0, 0.5, 0.5, 0.3]);
         let expected = [0.5, 0.25 * 1.1, 0.25 * 0.9, 0.0];
         assert!(bids.iter().zip(expected).all(|(bid, expected)| (bid - expected).abs() < 1e-12), "{bids:?}");
-        // All have less because a server was held up: nobody is to have another part for that.
+        // All have less because a server was delayed: nobody is to have another part for that.
         assert_eq!(corrected(&[0.5, 0.5], &[0.45, 0.45], &[0.5, 0.5]), [0.5, 0.5]);
         // A job that cannot use more is not given ever more.
         let bids = corrected(&[0.5, 0.5], &[0.01, 1.0], &[0.505, 0.505]);

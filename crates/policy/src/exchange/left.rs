@@ -51,9 +51,9 @@ impl Exchange {
         tables.insert(server, own);
         let mut left = Left::default();
         for table in tables.values() {
-            for place in 0..table.targets.len() {
+            for index in 0..table.targets.len() {
                 let mut unused = 1.0_f64;
-                for Use { of, part, .. } in uses(table, place) {
+                for Use { of, part, .. } in uses(table, index) {
                     unused -= part;
                     *left.used.entry(of).or_default() += part;
                 }
@@ -69,11 +69,11 @@ impl Exchange {
     }
 }
 
-/// Who uses the target at `place` of a server, each once: two jobs of one user and name count as one.
-fn uses(table: &Table, place: usize) -> impl Iterator<Item = Use> {
+/// Who uses the target at `index` of a server, each once: two jobs of one user and name count as one.
+fn uses(table: &Table, index: usize) -> impl Iterator<Item = Use> {
     let window = (table.window_ns as f64).max(1.0);
     let mut found: BTreeMap<Identity, (f64, bool)> = BTreeMap::new();
-    for row in table.targets.get(place).into_iter().flatten() {
+    for row in table.targets.get(index).into_iter().flatten() {
         let Some(job) = table.jobs.get(row.job as usize) else { continue };
         let (part, is_short) = found.entry(identity(job)).or_default();
         (*part, *is_short) = ((*part + row.service_ns as f64 / window).min(1.0), *is_short || row.is_short);
@@ -87,14 +87,14 @@ impl Left {
         self.tables.contains_key(&server)
     }
 
-    /// Which part (0 to 1) of the time of the target at `place` in the list of `server` the others leave to `job`, if it uses
+    /// Which part (0 to 1) of the time of the target at `index` in the list of `server` the others leave to `job`, if it uses
     /// before what nobody uses elsewhere. All of it, of one that nothing is known of. O(n log n) for n jobs there.
-    pub fn of(&self, server: ServerId, place: usize, job: Option<&JobInfo>) -> f64 {
-        let Some(table) = self.tables.get(&server).filter(|table| place < table.targets.len()) else { return 1.0 };
+    pub fn of(&self, server: ServerId, index: usize, job: Option<&JobInfo>) -> f64 {
+        let Some(table) = self.tables.get(&server).filter(|table| index < table.targets.len()) else { return 1.0 };
         let own: Option<Identity> = job.map(identity);
         let used = |of: &Identity| self.used.get(of).copied().unwrap_or(0.0);
         let (mut here, mut own_here, mut claims) = (0.0, 0.0, Vec::new());
-        for Use { of, part, is_short } in uses(table, place) {
+        for Use { of, part, is_short } in uses(table, index) {
             here += part;
             if Some(&of) == own.as_ref() {
                 own_here += part;
@@ -152,10 +152,10 @@ mod tests {
         left_of(table(rows), 1, job)
     }
 
-    fn left_of(table: Table, place: usize, job: Option<&str>) -> f64 {
+    fn left_of(table: Table, index: usize, job: Option<&str>) -> f64 {
         let left = Exchange::new(Rule::Received, Nanos::from_millis(500)).left(ServerId(1), Arc::new(table));
         let job = job.map(|name| JobInfo::new(name, "ada", "astro"));
-        (left.of(ServerId(1), place, job.as_ref()) * 1e6).round() / 1e6
+        (left.of(ServerId(1), index, job.as_ref()) * 1e6).round() / 1e6
     }
 
     /// A target in use as `rows` say, and `idle` others.

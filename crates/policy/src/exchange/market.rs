@@ -24,7 +24,7 @@ const SETTLED: f64 = 1e-6;
 
 /// A job on a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct Entry {
     pub job: usize,
     /// The part of the target's time that it had, 0 to 1.
     pub used: f64,
@@ -34,9 +34,9 @@ pub(super) struct Place {
 
 /// Who bids for what, and what the others have in any case.
 pub(super) struct Market {
-    /// By target and place: the parts that presence gives.
+    /// By target and entry: the parts that presence gives.
     presence: Vec<Vec<f64>>,
-    /// By target and place.
+    /// By target and entry.
     is_bidder: Vec<Vec<bool>>,
     /// By target: what is divided among the bidders.
     left: Vec<f64>,
@@ -47,30 +47,30 @@ pub(super) struct Market {
 }
 
 /// Each job's share divided by the number of its targets, as parts of each target.
-pub(super) fn by_presence(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
+pub(super) fn by_presence(due: &[f64], targets: &[Vec<Entry>]) -> Vec<Vec<f64>> {
     equal_bids(due, targets, |_, _| true).iter().map(|bids| divided(bids, 1.0)).collect()
 }
 
 impl Market {
     /// `due` has the shares of all jobs that are there, `capacities` what each target can do, 0 to 1.
-    pub(super) fn new(due: &[f64], targets: &[Vec<Place>], capacities: &[f64]) -> Self {
+    pub(super) fn new(due: &[f64], targets: &[Vec<Entry>], capacities: &[f64]) -> Self {
         let presence = by_presence(due, targets);
         let (mut is_bidder, mut left) = (Vec::new(), Vec::new());
         let (mut kept, mut bids) = (vec![0.0; due.len()], vec![false; due.len()]);
-        for ((places, presence), capacity) in targets.iter().zip(&presence).zip(capacities) {
-            let is_contended = places.iter().any(|place| place.is_short);
-            let bidders: Vec<bool> = places
+        for ((entries, presence), capacity) in targets.iter().zip(&presence).zip(capacities) {
+            let is_contended = entries.iter().any(|entry| entry.is_short);
+            let bidders: Vec<bool> = entries
                 .iter()
                 .zip(presence)
-                .map(|(place, presence)| is_contended && (place.is_short || place.used > *presence))
+                .map(|(entry, presence)| is_contended && (entry.is_short || entry.used > *presence))
                 .collect();
             let mut is_kept = 0.0;
-            for (place, is_bidder) in places.iter().zip(&bidders) {
+            for (entry, is_bidder) in entries.iter().zip(&bidders) {
                 if *is_bidder {
-                    bids[place.job] = true;
+                    bids[entry.job] = true;
                 } else {
-                    is_kept += place.used;
-                    kept[place.job] += place.used;
+                    is_kept += entry.used;
+                    kept[entry.job] += entry.used;
                 }
             }
             left.push((capacity - is_kept).max(0.0));
@@ -79,14 +79,14 @@ impl Market {
         Self { presence, is_bidder, left, kept, bids }
     }
 
-    /// By target and place: whether the job bids there.
+    /// By target and entry: whether the job bids there.
     pub(super) fn bidders(&self) -> &[Vec<bool>] {
         &self.is_bidder
     }
 
     /// The parts by which those who bid have, with their `money` and what they `keep` of other targets, what is due to them of the whole.
     /// Who does not bid has as much as by presence, should he want it.
-    pub(super) fn parts(&self, money: &[f64], keep: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
+    pub(super) fn parts(&self, money: &[f64], keep: &[f64], targets: &[Vec<Entry>]) -> Vec<Vec<f64>> {
         let had = self.settle(money, keep, targets);
         let parts = had.iter().zip(&self.presence).zip(&self.is_bidder);
         parts
@@ -100,29 +100,29 @@ impl Market {
     }
 
     /// What each job has of all targets, where it bids and where it keeps, in targets.
-    pub(super) fn totals(&self, money: &[f64], keep: &[f64], targets: &[Vec<Place>]) -> Vec<f64> {
+    pub(super) fn totals(&self, money: &[f64], keep: &[f64], targets: &[Vec<Entry>]) -> Vec<f64> {
         let mut totals = self.kept.clone();
-        for (had, places) in self.settle(money, keep, targets).iter().zip(targets) {
-            had.iter().zip(places).for_each(|(had, place)| totals[place.job] += had);
+        for (had, entries) in self.settle(money, keep, targets).iter().zip(targets) {
+            had.iter().zip(entries).for_each(|(had, entry)| totals[entry.job] += had);
         }
         totals
     }
 
     /// What the bidders have of each target when no bid changes any more.
-    fn settle(&self, money: &[f64], keep: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
-        let mut bids = equal_bids(money, targets, |target, place| self.is_bidder[target][place]);
+    fn settle(&self, money: &[f64], keep: &[f64], targets: &[Vec<Entry>]) -> Vec<Vec<f64>> {
+        let mut bids = equal_bids(money, targets, |target, entry| self.is_bidder[target][entry]);
         let mut had: Vec<Vec<f64>> = Vec::new();
         for _ in 0..ROUNDS {
             had = bids.iter().zip(&self.left).map(|(bids, left)| divided(bids, *left)).collect();
             let mut totals = keep.to_vec();
-            for (had, places) in had.iter().zip(targets) {
-                had.iter().zip(places).for_each(|(had, place)| totals[place.job] += had);
+            for (had, entries) in had.iter().zip(targets) {
+                had.iter().zip(entries).for_each(|(had, entry)| totals[entry.job] += had);
             }
             let mut change: f64 = 0.0;
-            for ((bids, had), places) in bids.iter_mut().zip(&had).zip(targets) {
-                for ((bid, had), place) in bids.iter_mut().zip(had).zip(places).filter(|((bid, _), _)| **bid > 0.0) {
-                    let total = totals[place.job];
-                    let next = if total > 0.0 { money[place.job] * had / total } else { *bid };
+            for ((bids, had), entries) in bids.iter_mut().zip(&had).zip(targets) {
+                for ((bid, had), entry) in bids.iter_mut().zip(had).zip(entries).filter(|((bid, _), _)| **bid > 0.0) {
+                    let total = totals[entry.job];
+                    let next = if total > 0.0 { money[entry.job] * had / total } else { *bid };
                     change = change.max((next - *bid).abs());
                     *bid = next;
                 }
@@ -136,18 +136,18 @@ impl Market {
 }
 
 /// What each job bids on each of the targets where it does if it divides its money equally.
-fn equal_bids(money: &[f64], targets: &[Vec<Place>], is_bidder: impl Fn(usize, usize) -> bool) -> Vec<Vec<f64>> {
+fn equal_bids(money: &[f64], targets: &[Vec<Entry>], is_bidder: impl Fn(usize, usize) -> bool) -> Vec<Vec<f64>> {
     let mut counts = vec![0_u32; money.len()];
-    for (target, places) in targets.iter().enumerate() {
-        for (at, place) in places.iter().enumerate() {
-            counts[place.job] += u32::from(is_bidder(target, at));
+    for (target, entries) in targets.iter().enumerate() {
+        for (at, entry) in entries.iter().enumerate() {
+            counts[entry.job] += u32::from(is_bidder(target, at));
         }
     }
-    let bid = |target: usize, at: usize, place: &Place| {
-        if is_bidder(target, at) { money[place.job] / f64::from(counts[place.job].max(1)) } else { 0.0 }
+    let bid = |target: usize, at: usize, entry: &Entry| {
+        if is_bidder(target, at) { money[entry.job] / f64::from(counts[entry.job].max(1)) } else { 0.0 }
     };
-    let bids = |(target, places): (usize, &Vec<Place>)| {
-        places.iter().enumerate().map(|(at, place)| bid(target, at, place)).collect()
+    let bids = |(target, entries): (usize, &Vec<Entry>)| {
+        entries.iter().enumerate().map(|(at, entry)| bid(target, at, entry)).collect()
     };
     targets.iter().enumerate().map(bids).collect()
 }

@@ -1,18 +1,18 @@
-//! Rates that hold over all targets of all servers: who may use which part of a rule's rate.
+//! Rates that apply over all targets of all servers: who may use which part of a rule's rate.
 //!
 //! A rule of `tbf` gives each of its classes one rate in the whole system, and each target has a *part* of it. A server looks every
 //! interval at what each class was served on its targets and whether it had to wait, tells the other servers in a [`Table`], and
 //! gives its targets new parts ([`Divider::divide`]).
 //!
-//! **Whose part is how large.** A place (a server, and on it a target) that is not held by the rule needs what it uses, and
+//! **Whose part is how large.** A location (a server, and on it a target) that is not held by the rule needs what it uses, and
 //! [a little](HEADROOM) more. What the others leave is divided among those that are held, in proportion to what they have waiting: in a
 //! closed loop that is what the programs have outstanding, which does not depend on the part, so nothing swings. Where nobody is
 //! held, all have what they use, and the rest in equal parts.
 //!
-//! Only where a program uses several places in turn, it depends on the parts where it waits: nearly always at the place with the
-//! smallest part for what is asked of it, and now and then at another one. By what is waiting that place would get all, and be the one with too
-//! much the next time. So a place counts as held for the part h of the time in which it was: it needs 1 − h of what it uses, and what it
-//! has waiting counts h-fold. Such a stream then has the same at all its places, where it can go on.
+//! Only where a program uses several locations alternately, it depends on the parts where it waits: nearly always at the location with the
+//! smallest part for what is asked of it, and now and then at another one. By what is waiting that location would get all, and be the one with too
+//! much the next time. So a location counts as held for the part h of the time in which it was: it needs 1 − h of what it uses, and what it
+//! has waiting counts h-fold. Such a stream then has the same at all its locations, where it can go on.
 //!
 //! **The sum.** Each server has a *claim* on a part of the rate, and tells it. It lowers its claim (at once if it has no demand any more or is held, else [by and by](LOWERED_BY_MIN)), and raises it only by
 //! what no other server claims, together with those who want more in proportion to what they lack. Whoever begins has an equal
@@ -38,13 +38,13 @@ use std::sync::Arc;
 
 /// The parts of a whole.
 const WHOLE: f64 = 1e6;
-/// What a place that is not held has more than it uses, as a part of that.
+/// What a location that is not held has more than it uses, as a part of that.
 const HEADROOM: f64 = 1.0 / 32.0;
-/// No place has less than this part of an equal part of the rate.
+/// No location has less than this part of an equal part of the rate.
 pub const FLOOR: f64 = 1.0 / 64.0;
 /// A claim is lowered only if it is too large by more than this.
 const SLACK: f64 = 1.0 / 128.0;
-/// A claim of a class that is not held is lowered by this part of what it is too large: a stream that uses several servers in turn is held at
+/// A claim of a class that is not held is lowered by this part of what it is too large: a stream that uses several servers alternately is held at
 /// one of them, and needs as much of the others as soon as it goes on. One that is held lowers it by the part of the time in which it is.
 const LOWERED_BY_MIN: f64 = 1.0 / 4.0;
 /// It is looked at so much at least.
@@ -61,7 +61,7 @@ const NAMES_LEN_MAX: usize = 32 << 10;
 /// How a class fares that a rule gives a rate, at one target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateReport {
-    /// The rule, by its place among the policy's.
+    /// The rule, by its index among the policy's.
     pub rule: usize,
     /// Whom of those that it selects the class is of: names of a group, a user, a job, as far as the rule names any; parted by NUL.
     pub class: Arc<str>,
@@ -126,7 +126,7 @@ impl Parts {
 /// A class on one server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The rule, by its place among the policy's.
+    /// The rule, by its index among the policy's.
     pub rule: u32,
     /// See [`RateReport::class`].
     pub class: Arc<str>,
@@ -156,7 +156,7 @@ pub fn fingerprint(policy: &str) -> u64 {
 
 type Key = (u32, Arc<str>);
 
-/// What a place has use for.
+/// What a location has use for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
     /// What it is served in a second, as a part of the rate, times the part of the time in which it is not held.
@@ -232,7 +232,7 @@ impl Divider {
     /// What targets have as long as nothing is known: equal parts. By target.
     pub fn begin(&self) -> Vec<Parts> {
         let data = self.is_metadata.iter().filter(|is_metadata| !**is_metadata).count();
-        let equal = |places: usize| ((WHOLE / (self.servers * places.max(1)) as f64) as u32).max(1);
+        let equal = |locations: usize| ((WHOLE / (self.servers * locations.max(1)) as f64) as u32).max(1);
         let parts = Parts { bytes: equal(data), operations: equal(self.is_metadata.len()), of: Vec::new() };
         vec![parts; self.is_metadata.len()]
     }
@@ -259,7 +259,7 @@ impl Divider {
         let table = self.table(told);
         let mut parts = self.begin();
         for (key, own) in &mut self.own {
-            let places: Vec<usize> =
+            let locations: Vec<usize> =
                 (0..own.seen.len()).filter(|at| own.amount.counts_metadata() || !self.is_metadata[*at]).collect();
             // What is used is a part of what the server has.
             let claim = own.claim.max(FLOOR * FLOOR);
@@ -267,10 +267,10 @@ impl Divider {
                 let demand = own.seen[*at].demand(own.amount);
                 Demand { needed: demand.needed / claim, ..demand }
             };
-            let demands: Vec<Demand> = places.iter().map(of).collect();
-            let floor = FLOOR / (self.servers * places.len().max(1)) as f64;
-            for (at, wanted) in places.iter().zip(wanted(&demands)) {
-                // Half of the way: of two places that one stream uses in turn, the slower one is held, and would be the faster one next.
+            let demands: Vec<Demand> = locations.iter().map(of).collect();
+            let floor = FLOOR / (self.servers * locations.len().max(1)) as f64;
+            for (at, wanted) in locations.iter().zip(wanted(&demands)) {
+                // Half of the way: of two locations that one stream uses alternately, the slower one is held, and would be the faster one next.
                 let of = &mut own.divided[*at];
                 *of += (wanted - *of) / 2.0;
                 let part = (own.claim * *of).max(floor);
@@ -448,7 +448,7 @@ impl Demand {
     }
 }
 
-/// How a rate is divided among places: parts that sum to 1.
+/// How a rate is divided among locations: parts that sum to 1.
 fn wanted(demands: &[Demand]) -> Vec<f64> {
     let count = demands.len().max(1) as f64;
     let held = demands.iter().filter(|demand| demand.is_held).count() as f64;
@@ -540,9 +540,9 @@ mod tests {
         sums
     }
 
-    /// One place has a third and is waited for nearly always, the other has two thirds of which the stream cannot use more than half.
+    /// One location has a third and is waited for nearly always, the other has two thirds of which the stream cannot use more than half.
     #[test]
-    fn a_stream_over_two_places_does_not_take_all_from_one_for_the_other() {
+    fn a_stream_over_two_locations_does_not_take_all_from_one_for_the_other() {
         let slow = Demand { needed: 0.05 * 0.33, backlog: 0.95 * 0.95, is_held: true };
         let fast = Demand { needed: 0.97 * 0.33, backlog: 0.03 * 0.03, is_held: true };
         let found = wanted(&[slow, fast]);

@@ -1,30 +1,30 @@
 //! Worked examples, and max-min fairness from its definition.
 
-use super::market::{Market, Place, by_presence};
+use super::market::{Entry, Market, by_presence};
 use super::*;
 use isonomia_units::JobId;
 use proptest::prelude::*;
 
-fn place(job: usize, used: f64, is_short: bool) -> Place {
-    Place { job, used, is_short }
+fn entry(job: usize, used: f64, is_short: bool) -> Entry {
+    Entry { job, used, is_short }
 }
 
 /// Where each job has a user of his own.
-fn by_receipt(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
+fn by_receipt(due: &[f64], targets: &[Vec<Entry>]) -> Vec<Vec<f64>> {
     let market = Market::new(due, targets, &vec![1.0; targets.len()]);
     market.parts(due, &market.kept, targets)
 }
 
 /// Of targets that serve all the time, jobs that want all they can have.
-fn greedy(jobs_of: &[&[usize]]) -> Vec<Vec<Place>> {
-    jobs_of.iter().map(|jobs| jobs.iter().map(|job| place(*job, 1.0 / jobs.len() as f64, true)).collect()).collect()
+fn greedy(jobs_of: &[&[usize]]) -> Vec<Vec<Entry>> {
+    jobs_of.iter().map(|jobs| jobs.iter().map(|job| entry(*job, 1.0 / jobs.len() as f64, true)).collect()).collect()
 }
 
-fn totals(jobs: usize, targets: &[Vec<Place>], parts: &[Vec<f64>]) -> Vec<f64> {
+fn totals(jobs: usize, targets: &[Vec<Entry>], parts: &[Vec<f64>]) -> Vec<f64> {
     let mut totals = vec![0.0; jobs];
-    for (places, parts) in targets.iter().zip(parts) {
+    for (entries, parts) in targets.iter().zip(parts) {
         let all: f64 = parts.iter().sum();
-        places.iter().zip(parts).for_each(|(place, part)| totals[place.job] += part / all);
+        entries.iter().zip(parts).for_each(|(entry, part)| totals[entry.job] += part / all);
     }
     totals
 }
@@ -60,7 +60,7 @@ fn who_has_a_target_for_himself_leaves_others_the_rest() {
 fn who_needs_little_of_one_target_has_the_rest_of_his_share_on_another() {
     // The first needs a twentieth of the first target. Its share is half of two targets: one.
     let targets =
-        vec![vec![place(0, 0.05, false), place(1, 0.95, true)], vec![place(0, 0.5, true), place(2, 0.5, true)]];
+        vec![vec![entry(0, 0.05, false), entry(1, 0.95, true)], vec![entry(0, 0.5, true), entry(2, 0.5, true)]];
     let due = [0.5, 0.25, 0.25];
     let presence = by_presence(&due, &targets);
     assert!(near(&presence[1], &[0.5, 0.5]), "{presence:?}");
@@ -73,11 +73,11 @@ fn who_needs_little_of_one_target_has_the_rest_of_his_share_on_another() {
 /// One who came first, and has nearly everything without waiting for it, gives way to one who waits.
 #[test]
 fn who_came_first_keeps_no_more_than_his_share() {
-    let targets = vec![vec![place(0, 0.95, false), place(1, 0.05, true)]];
+    let targets = vec![vec![entry(0, 0.95, false), entry(1, 0.05, true)]];
     let parts = by_receipt(&[0.5, 0.5], &targets);
     assert!(near(&parts[0], &[0.5, 0.5]), "{parts:?}");
     // As long as nobody waits, nobody has to.
-    let targets = vec![vec![place(0, 0.7, false), place(1, 0.05, false)]];
+    let targets = vec![vec![entry(0, 0.7, false), entry(1, 0.05, false)]];
     let parts = by_receipt(&[0.5, 0.5], &targets);
     assert!(near(&parts[0], &[0.5, 0.5]), "{parts:?}");
 }
@@ -207,11 +207,11 @@ proptest! {
         let presence = by_presence(&due, &targets);
         let had = totals(jobs, &targets, &parts);
         let level: Vec<f64> = had.iter().zip(&due).map(|(had, due)| had / due).collect();
-        for ((places, parts), presence) in targets.iter().zip(&parts).zip(&presence) {
-            for (at, richer) in places.iter().enumerate() {
+        for ((entries, parts), presence) in targets.iter().zip(&parts).zip(&presence) {
+            for (at, richer) in entries.iter().enumerate() {
                 // Who has more than by the floor of a target could leave it to others there.
                 if parts[at] <= 1.5 * FLOOR * presence[at] { continue; }
-                for poorer in places {
+                for poorer in entries {
                     prop_assert!(
                         level[richer.job] <= level[poorer.job] * 1.15 + 0.02,
                         "{} has {} and {} has {}", richer.job, level[richer.job], poorer.job, level[poorer.job]
@@ -219,7 +219,7 @@ proptest! {
                 }
             }
             // And no target is left idle.
-            prop_assert!(places.is_empty() || parts.iter().sum::<f64>() > 0.99);
+            prop_assert!(entries.is_empty() || parts.iter().sum::<f64>() > 0.99);
         }
     }
 

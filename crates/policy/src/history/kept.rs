@@ -10,8 +10,8 @@
 //! | 8 | XXH3 of all before |
 //!
 //! Numbers of fixed length are little-endian. An [export](HistoryExport) is taken in portions, between which phases may end: each
-//! application is in it as it was at one moment, and nothing that is told of one depends on another. So whoever holds a lock around a history
-//! never holds it for long.
+//! application is in it as it was at one moment, and nothing that is told of one depends on another. So whoever has a lock around a history
+//! never has it for long.
 //!
 //! What is imported foretells the same as what was exported, and forgets in the same order. Bytes that no export has made are refused,
 //! and never lead to more in memory than a history may have: of too many applications those go that were away for longest.

@@ -101,7 +101,7 @@ pub(crate) struct ClassArrival {
 
 /// What is known of a class.
 pub(crate) struct ClassReport<'a, S> {
-    /// The rule, by its place,
+    /// The rule, by its index,
     pub(crate) rule: usize,
     /// and whom of those that it selects the class is of.
     pub(crate) name: Arc<str>,
@@ -372,7 +372,7 @@ impl<T, S> Classes<T, S> {
         owners
     }
 
-    /// The class of a job's request, and its place among the job's.
+    /// The class of a job's request, and its position among the job's.
     fn member_for(&self, slot: u32, nature: Nature) -> (u32, usize) {
         let members = &self.members[slot as usize];
         let last = members.len() - 1;

@@ -7,7 +7,7 @@
 //!
 //! * Tags advance by cost, in bytes of service ([`Tuning::bandwidth`]), not by one a request, and are kept for the
 //!   first request of a class (as in the *delayed* tags of the dmClock library).
-//! * A limit holds for reserved service too. A class is owed what it missed of its limit while others were served, up
+//! * A limit applies to reserved service too. A class is owed what it missed of its limit while others were served, up
 //!   to [`Tuning::lag_max`]: in any span of time w it is served at most limit · (w + lag_max) and one request. (In the
 //!   paper what is missed while a request waits is owed without bound.) Limits above reservations are the paper's
 //!   presumption; here a policy in which one is not is refused.
@@ -78,8 +78,8 @@ impl MClock {
         let tags = *self.classes.state(class);
         let has_queued = self.classes.has_queued(class);
         let may_go = has_queued && tags.limit <= now;
-        let set = |turns: &mut TagHeap, holds: bool, tag: u128| {
-            if holds { turns.set(class, (tag, JobId(class))) } else { turns.remove(class) }
+        let set = |heap: &mut TagHeap, is_in: bool, tag: u128| {
+            if is_in { heap.set(class, (tag, JobId(class))) } else { heap.remove(class) }
         };
         set(&mut self.limited, has_queued && !may_go, u128::from(tags.limit.0));
         set(&mut self.reserved, may_go && tags.reserved_pace.is_some(), u128::from(tags.reservation.0));

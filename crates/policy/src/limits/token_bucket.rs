@@ -5,7 +5,7 @@
 //! additions: *hard token compensation* (HTC, `realtime`) and *proportional sharing of spare bandwidth* (PSSB,
 //! `spare=proportional`). The differences:
 //!
-//! * Rates are in bytes read and written per second, or in operations. They hold for the whole system and not for each partition of
+//! * Rates are in bytes read and written per second, or in operations. They apply to the whole system and not for each partition of
 //!   each target: a target has a [part](Arbiter::set_rate_parts) of each, which follows where the demand is
 //!   ([`exchange::rates`](crate::exchange::rates)). The first rule that selects a request decides, not the newest.
 //! * A bucket is a *theoretical arrival time*, as in the generic cell rate algorithm: exact at any moment, with nothing
@@ -45,7 +45,7 @@ pub(crate) struct TokenBuckets {
     parts: Parts,
     /// Classes with something queued by the time that it is due; under `spare=proportional` the `realtime` ones.
     deadlines: TagHeap,
-    /// Under `spare=proportional`, classes with something queued by their place in fair queueing.
+    /// Under `spare=proportional`, classes with something queued by their position in fair queueing.
     fair: TagHeap,
     virtual_time: u128,
 }
@@ -85,8 +85,8 @@ impl TokenBuckets {
             if spec.spare == Spare::Unused {
                 scope.operations = Some(scope.operations_under(rule.allowance.as_ref()).to_vec());
             }
-            let place = |path: &Arc<str>| prefixes.iter().position(|other| other == path);
-            let below = scope.path.as_ref().and_then(place).map(|at| 1 << at);
+            let index = |path: &Arc<str>| prefixes.iter().position(|other| other == path);
+            let below = scope.path.as_ref().and_then(index).map(|at| 1 << at);
             classes::Rule { scope, below, is_for_requests: true, value: rule.allowance }
         });
         Self {

@@ -6,8 +6,8 @@
 //! the turn for a job that is behind and due back soon. What that may cost is bounded three times over:
 //!
 //! * At most [`Tuning::hold_max`] passes between the first refusal and the next dispatch; where a device of unknown
-//!   speed serves many at once ([`Arbiter::set_places`](crate::Arbiter::set_places)), half of what a request takes there if
-//!   that is more, and a place is kept free for the job, the last one, instead of the whole device.
+//!   speed serves many at once ([`Arbiter::set_depth`](crate::Arbiter::set_depth)), half of what a request takes there if
+//!   that is more, and a slot of it is kept free for the job, the last one, instead of the whole device.
 //! * Holds are paid from a budget: a hold costs the service that the target could have given meanwhile
 //!   ([`Tuning::parallel`] less the requests in flight, times its length), and half of the service dispatched is
 //!   paid in. So holds take at most a third of a target's capacity, whatever the jobs do.
@@ -29,7 +29,7 @@ pub struct Tuning {
     /// How long a job without requests stays in the account. Default 20 ms: long against the think time of a
     /// process that is doing I/O, short against the 100 ms within which shares must follow a job that leaves.
     pub active_window: Nanos,
-    /// The longest hold, and twice the longest think time that is waited for. Zero turns anticipation off.
+    /// The longest hold, and twice the longest think time that is waited for. Zero switches anticipation off.
     /// Default 500 us: a process that fills a 1 MiB buffer and is woken on a busy machine is back in less.
     pub hold_max: Nanos,
     /// Service that a job may be behind before anything is held for it, and that it is still owed after it was waited
@@ -43,7 +43,7 @@ pub struct Tuning {
     /// after the other. It decides only what a hold is taken to cost; see the crate's page on how many requests
     /// a target should be given at once.
     pub parallel: u32,
-    /// Bytes that pass in a time of one second's cost: what turns a rate in bytes into one of service. It is the
+    /// Bytes that pass in a time of one second's cost: what converts a rate in bytes to one of service. It is the
     /// [`CostModel`](crate::CostModel)'s bandwidth, so that a request counts its bytes, and an operation as many as could
     /// pass in its time. Default 1 GB/s: a byte a ns.
     pub bandwidth: Rate,

@@ -9,7 +9,7 @@
 //! another's pages), and the phase that it belongs to was over when its writes were acknowledged.
 //!
 //! An application is what is proven of a job: its user and its name, or the proof that it is claimed within. So nobody gets
-//! two places by two names that he made up.
+//! two positions by two names that he made up.
 //!
 //! Requests are never refused for want of the node, and never lost: a target that holds some back and has nothing to do
 //! asks the node again when who has it may have changed by time ([`IoNode::ask_again_at`]).
@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The I/O node that targets share. Its lock is held for one call, and nothing else is locked under it.
+/// The I/O node that targets share. Its lock is taken for one call, and nothing else is locked under it.
 #[derive(Clone)]
 pub struct SharedIoNode(Arc<Mutex<IoNode>>);
 
@@ -58,14 +58,14 @@ pub(crate) struct Exclusive {
     node: SharedIoNode,
     inner: VirtualTime,
     jobs: BTreeMap<JobId, Member>,
-    /// Places among all arrivals of those that are queued, held back or not.
+    /// Positions among all arrivals of those that are queued, held back or not.
     arrivals: BTreeMap<RequestId, u64>,
     next_arrival: u64,
     /// A server's own work, queued or in flight: the inner arbiter's from the beginning, and in no count of a member's.
     own: BTreeSet<RequestId>,
     held: usize,
-    /// [`IoNode::turns`] when requests were last sorted.
-    turns: u64,
+    /// [`IoNode::changes`] when requests were last sorted.
+    changes: u64,
     now: Nanos,
 }
 
@@ -95,7 +95,7 @@ impl Exclusive {
             next_arrival: 0,
             own: BTreeSet::new(),
             held: 0,
-            turns: 0,
+            changes: 0,
             now: Nanos::ZERO,
         }
     }
@@ -109,10 +109,10 @@ impl Exclusive {
     fn sort(&mut self, now: Nanos) {
         let node = self.node.clone();
         let node = node.lock();
-        if node.turns() == self.turns {
+        if node.changes() == self.changes {
             return;
         }
-        self.turns = node.turns();
+        self.changes = node.changes();
         if self.jobs.values().any(|member| member.inner_queued > 0 && !node.admits(member.app)) {
             // They came before those that are held back; the last one is in front of the others at the end.
             let (back, stay): (Vec<Request>, Vec<Request>) = self.inner.drain().into_iter().partition(|request| {
@@ -169,7 +169,7 @@ impl Arbiter for Exclusive {
                 node.part(now, member.app);
                 (member.app, member.name) = (app, name);
                 // Who may be served is another question for what it has queued.
-                self.turns = node.turns().wrapping_sub(1);
+                self.changes = node.changes().wrapping_sub(1);
             }
             None => {
                 let member = Member { app, name, held: VecDeque::new(), inner_queued: 0, in_flight: 0 };
@@ -217,7 +217,7 @@ impl Arbiter for Exclusive {
         let app = member.app;
         let mut node = self.node.lock();
         node.arrive(now, app);
-        if node.turns() == self.turns && node.admits(app) {
+        if node.changes() == self.changes && node.admits(app) {
             drop(node);
             self.held -= 1;
             if let Some(last) = self.jobs.get_mut(&job).and_then(|member| member.held.pop_back()) {
@@ -256,8 +256,8 @@ impl Arbiter for Exclusive {
         self.inner.device_served(time, worth);
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.inner.set_places(places);
+    fn set_depth(&mut self, depth: u32) {
+        self.inner.set_depth(depth);
     }
 
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {

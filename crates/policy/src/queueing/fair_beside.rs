@@ -105,7 +105,7 @@ impl Arbiter for FairBeside {
             self.members.push(Member::default());
         }
         let member = &mut self.members[slot as usize];
-        // Whether the place is listed is not the job's.
+        // Whether the entry is listed is not the job's.
         *member = Member { is_present: true, is_listed: member.is_listed, ..Member::default() };
         self.phases.open(slot, job, info);
         self.slots.insert(job, slot);
@@ -215,8 +215,8 @@ impl Arbiter for FairBeside {
         self.inner.device_served(time, worth);
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.inner.set_places(places);
+    fn set_depth(&mut self, depth: u32) {
+        self.inner.set_depth(depth);
     }
 
     fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {

@@ -236,7 +236,7 @@ impl FairClock {
             self.settle(account);
             let entry = &mut self.entries[account as usize];
             entry.fair = most;
-            // What it had received before is not held against its floor either, or each request would wait for a part of all that.
+            // What it had received before is not charged against its floor either, or each request would wait for a part of all that.
             entry.forgone_at = (entry.received, most);
             entry.told_anew();
             self.enter(account);
@@ -254,7 +254,7 @@ impl FairClock {
         entry.told = entry.received.max(entry.fair);
         entry.told_anew();
         let needed = Nanos((entry.received - entry.begun) as u64);
-        self.place(account);
+        self.reposition(account);
         self.pass(0.0);
         Some(needed)
     }
@@ -472,11 +472,11 @@ impl FairClock {
             entry.told_anew();
             self.tree.activate(entry.leaf);
         }
-        self.place(account);
+        self.reposition(account);
     }
 
-    /// Brings a job that is in the clock to its place.
-    fn place(&mut self, account: Account) {
+    /// Brings a job that is in the clock to its position.
+    fn reposition(&mut self, account: Account) {
         if self.entries[account as usize].is_in {
             let tag = self.tag(account);
             self.ends.set(account, (tag, self.entries[account as usize].job));

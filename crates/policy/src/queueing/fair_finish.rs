@@ -7,7 +7,7 @@
 //! 2. otherwise the one that the clock finishes first, and with it the phases that it has finished already.
 //!
 //! (Friedman and Henderson, *Fairness and efficiency in web server protocols*, SIGMETRICS 2003, with a phase's part at a
-//! target in the place of a web request. The scheme `FairFinish` of the crate `isonomia-allocation` is the same in
+//! target instead of a web request. The scheme `FairFinish` of the crate `isonomia-allocation` is the same in
 //! fluid; there the theorems are proven that are bounded here for requests.)
 //!
 //! # Theorems
@@ -79,7 +79,7 @@
 //! requests it is not proven: it was checked in 20,000 random cases among honest ones, but for two requests of each and D.
 //!
 //! With a tree of *several levels* nobody can promise 1 and be more than fair sharing among users: suppose somebody of user A is
-//! served x ahead of his fair time in B's place. If A now begins short phases with as much to do as his share
+//! served x ahead of his fair time instead of B. If A now begins short phases with as much to do as his share
 //! allows until B's fair end, his first one's fair end moves behind that; what was served ahead is of no use, and the target has
 //! to do x more by then than it can. There tags are those of the present paces, and what holds for everybody is the floor. A job whose
 //! pace has grown since it was served is noticed when all jobs were looked at once, one at each decision, so it may have a
@@ -97,8 +97,8 @@
 //!
 //! A decision is O(1) where the job served is the one served before, and O(log n) else, over many decisions, beside what the clock
 //! takes; one of them may move as many jobs as were served since. Nothing is moved that may stay: a job that has nothing
-//! queued any more keeps its places until it comes to be first there, for it may be back by then, and a place by the floor is
-//! where the job would come to it if it had not been served since it got the place, which is too soon. It gets its true place
+//! queued any more keeps its positions until it comes to be first there, for it may be back by then, and a position by the floor is
+//! where the job would come to it if it had not been served since it got the position, which is too soon. It gets its true position
 //! when it comes up.
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
@@ -121,11 +121,11 @@ pub(crate) struct FairFinish {
     /// By slot.
     habits: Vec<Habit>,
     /// Jobs with something queued, by tag, and some that had until lately.
-    turns: TagHeap<u64>,
+    queued: TagHeap<u64>,
     /// The same, by a virtual time before which they are not below the floor.
     floors: TagHeap<u64>,
     /// Jobs in a phase with nothing queued that are worth waiting for, by tag; of these, all that have been first in
-    /// [`Self::turns`] since.
+    /// [`Self::queued`] since.
     awaited: TagHeap<u64>,
     holds: Holds,
     /// With one level a job's pace in the clock does not change, and neither does the time at which it comes to the floor.
@@ -144,7 +144,7 @@ impl FairFinish {
             guarantee: settings.guarantee.micros() as f64 / 1e6,
             phases: Phases::new(&settings.tree, settings.sizes),
             habits: Vec::new(),
-            turns: TagHeap::default(),
+            queued: TagHeap::default(),
             floors: TagHeap::default(),
             awaited: TagHeap::default(),
             holds: Holds::new(&tuning),
@@ -158,21 +158,21 @@ impl FairFinish {
         let now = self.roster.advance(now);
         self.phases.clock.at(now);
         while let Some(slot) = self.roster.expire_one() {
-            self.turns.remove(slot);
+            self.queued.remove(slot);
             self.awaited.remove(slot);
             self.phases.end(slot);
         }
         now
     }
 
-    /// The job has something queued: brings it to its places, unless it has them.
+    /// The job has something queued: brings it to its positions, unless it has them.
     fn enter(&mut self, slot: u32) {
         let Some(cost) = self.roster.job(slot).first_cost() else { return };
         let account = self.phases.account(slot);
         self.phases.clock.needs(account, cost);
-        self.place(slot);
+        self.reposition(slot);
         if !(self.phases.clock.knows_floor(account) && self.floors.contains(slot)) {
-            self.place_by_floor(slot);
+            self.reposition_by_floor(slot);
         }
     }
 
@@ -181,31 +181,31 @@ impl FairFinish {
         self.phases.clock.tag(self.phases.account(slot)).max(self.elsewhere[slot as usize])
     }
 
-    fn place(&mut self, slot: u32) {
+    fn reposition(&mut self, slot: u32) {
         let tag = self.tag(slot);
-        self.turns.set(slot, (tag, self.roster.job(slot).id));
+        self.queued.set(slot, (tag, self.roster.job(slot).id));
     }
 
-    /// Brings a job to its place by the floor at the present paces.
-    fn place_by_floor(&mut self, slot: u32) {
+    /// Brings a job to its position by the floor at the present paces.
+    fn reposition_by_floor(&mut self, slot: u32) {
         let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
         self.floors.set(slot, (floor, self.roster.job(slot).id));
     }
 
-    /// Puts the next job in turn at its present place by the floor, if it is queued and that may be another one: one whose user's
+    /// Puts the job whose turn is next at its present position by the floor, if it is queued and that may be another one: one whose user's
     /// other jobs have left the clock comes to the floor sooner than was foreseen.
     fn look_again(&mut self) {
         self.looked_at = if (self.looked_at as usize) + 1 < self.habits.len() { self.looked_at + 1 } else { 0 };
         let slot = self.looked_at;
         if self.floors.contains(slot) && !self.phases.clock.knows_floor(self.phases.account(slot)) {
-            self.place_by_floor(slot);
+            self.reposition_by_floor(slot);
         }
     }
 
     /// The first by the floor that is below it.
     fn first_below_floor(&mut self) -> Option<u32> {
         // A few are looked at again at the present paces. The others are moved on by what they were served since they got their
-        // places, at most once for each time that they were.
+        // positions, at most once for each time that they were.
         let mut left = SMALLEST_MAX;
         while left > 0 {
             let ((due, job), slot) = self.floors.first().filter(|((due, _), _)| *due < self.phases.clock.now())?;
@@ -223,7 +223,7 @@ impl FairFinish {
                 return Some(slot);
             }
             left -= 1;
-            self.place_by_floor(slot);
+            self.reposition_by_floor(slot);
         }
         None
     }
@@ -238,9 +238,9 @@ impl FairFinish {
         }
         let mut left = SMALLEST_MAX;
         loop {
-            let ((tag, job), slot) = self.turns.first()?;
+            let ((tag, job), slot) = self.queued.first()?;
             if !self.roster.job(slot).has_queued() {
-                self.turns.remove(slot);
+                self.queued.remove(slot);
                 if self.habits[slot as usize].is_prompt(self.holds.hold_max()) {
                     self.awaited.set(slot, (tag, job));
                 }
@@ -250,7 +250,7 @@ impl FairFinish {
                 return Some((tag, slot));
             }
             left -= 1;
-            self.place(slot);
+            self.reposition(slot);
         }
     }
 
@@ -259,7 +259,7 @@ impl FairFinish {
         let end = self.holds.end(now);
         for _ in 0..SMALLEST_MAX {
             let ((awaited, _), slot) = self.awaited.first()?;
-            if awaited >= tag || !self.holds.can_afford() || self.holds.leaves_a_place(self.roster.in_flight()) {
+            if awaited >= tag || !self.holds.can_afford() || self.holds.leaves_a_slot(self.roster.in_flight()) {
                 return None;
             }
             let in_flight = self.roster.job(slot).in_flight > 0;
@@ -278,7 +278,7 @@ impl FairFinish {
 
     /// Puts a job that has nothing queued among the awaited if it is worth it, unless that is to be seen when its turn comes.
     fn consider_awaiting(&mut self, slot: u32) {
-        if !self.turns.contains(slot)
+        if !self.queued.contains(slot)
             && self.habits[slot as usize].is_prompt(self.holds.hold_max())
             && !self.awaited.contains(slot)
         {
@@ -310,8 +310,8 @@ impl Arbiter for FairFinish {
     fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
         self.advance(now);
         let Some((slot, queue)) = self.roster.remove_job(job) else { return Vec::new() };
-        for places in [&mut self.turns, &mut self.floors, &mut self.awaited] {
-            places.remove(slot);
+        for heap in [&mut self.queued, &mut self.floors, &mut self.awaited] {
+            heap.remove(slot);
         }
         self.phases.close(slot);
         queue
@@ -359,7 +359,7 @@ impl Arbiter for FairFinish {
         if more {
             self.enter(slot);
         } else {
-            self.place(slot);
+            self.reposition(slot);
         }
         Next::Dispatch(request)
     }
@@ -381,13 +381,13 @@ impl Arbiter for FairFinish {
         if self.roster.job(slot).has_queued() {
             self.enter(slot);
         } else {
-            self.turns.remove(slot);
+            self.queued.remove(slot);
         }
         true
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.holds.set_places(places);
+    fn set_depth(&mut self, depth: u32) {
+        self.holds.set_depth(depth);
     }
 
     fn queued(&self) -> usize {
@@ -442,8 +442,8 @@ impl Arbiter for FairFinish {
                 // It was put off, and comes sooner now: what the clock served of it meanwhile is not all due at once.
                 self.phases.clock.forgo(account, self.tuning.lag_max);
             }
-            if self.turns.contains(slot) {
-                self.place(slot);
+            if self.queued.contains(slot) {
+                self.reposition(slot);
             }
             if self.awaited.contains(slot) {
                 let tag = self.tag(slot);
@@ -467,12 +467,12 @@ impl Arbiter for FairFinish {
 
     fn drain(&mut self) -> Vec<Request> {
         for slot in 0..self.habits.len() as u32 {
-            if !self.roster.job(slot).has_queued() && self.turns.contains(slot) {
-                self.turns.remove(slot);
+            if !self.roster.job(slot).has_queued() && self.queued.contains(slot) {
+                self.queued.remove(slot);
                 self.consider_awaiting(slot);
             }
         }
-        self.turns.clear();
+        self.queued.clear();
         self.floors.clear();
         self.roster.drain()
     }

@@ -37,7 +37,7 @@ impl Forecast {
             done += job.left;
             let (before, time) = points[points.len() - 1];
             let at = done + pace * (job.end - now);
-            // Paces that changed since an end was told must not turn the line round.
+            // Paces that changed since an end was told must not reverse the line.
             points.push((job.end.max(before), at.max(time)));
         }
         Self { points }

@@ -22,7 +22,7 @@ pub(crate) struct Holds {
     hold_max: Nanos,
     parallel: u32,
     /// The target is a device whose time is divided among those in service, of which there are so many at most.
-    places: Option<u32>,
+    depth: Option<u32>,
     /// What requests had of such a device lately, on average.
     attributed: Nanos,
 }
@@ -47,7 +47,7 @@ impl Holds {
             budget_max,
             hold_max: tuning.hold_max,
             parallel,
-            places: None,
+            depth: None,
             attributed: Nanos::ZERO,
         }
     }
@@ -57,9 +57,9 @@ impl Holds {
         let longest = self.hold_max();
         if let Some(hold) = &mut self.current {
             let time = now.since(hold.paid).min(longest).0;
-            let price = match self.places {
-                // A place that is kept free is a part of the device's time.
-                Some(places) => time.saturating_mul(u64::from(places.saturating_sub(in_flight))) / u64::from(places),
+            let price = match self.depth {
+                // A slot that is kept free is a part of the device's time.
+                Some(depth) => time.saturating_mul(u64::from(depth.saturating_sub(in_flight))) / u64::from(depth),
                 None => time.saturating_mul(u64::from(self.parallel.saturating_sub(in_flight))),
             };
             self.budget -= i64::try_from(price).unwrap_or(i64::MAX).min(self.budget_max);
@@ -88,31 +88,31 @@ impl Holds {
 
     /// The longest hold. What a job may think for is little or much beside what its requests take.
     pub(crate) fn hold_max(&self) -> Nanos {
-        let of_service = |places: u32| Nanos(self.attributed.0.saturating_mul(places.into()) / HOLD_PART);
-        self.places.map_or(self.hold_max, |places| of_service(places).min(HOLD_LONGEST).max(self.hold_max))
+        let of_service = |depth: u32| Nanos(self.attributed.0.saturating_mul(depth.into()) / HOLD_PART);
+        self.depth.map_or(self.hold_max, |depth| of_service(depth).min(HOLD_LONGEST).max(self.hold_max))
     }
 
-    /// See [`Arbiter::set_places`](crate::Arbiter::set_places).
-    pub(crate) fn set_places(&mut self, places: u32) {
-        self.places = Some(places.max(1));
+    /// See [`Arbiter::set_depth`](crate::Arbiter::set_depth).
+    pub(crate) fn set_depth(&mut self, depth: u32) {
+        self.depth = Some(depth.max(1));
     }
 
     /// Whether the target is such a device.
-    pub(crate) fn is_of_places(&self) -> bool {
-        self.places.is_some()
+    pub(crate) fn has_depth(&self) -> bool {
+        self.depth.is_some()
     }
 
-    /// Whether a place is left for the job that is waited for when somebody else takes one.
-    pub(crate) fn leaves_a_place(&self, in_flight: u32) -> bool {
-        self.places.is_some_and(|places| in_flight + 1 < places)
+    /// Whether a slot is left for the job that is waited for when somebody else takes one.
+    pub(crate) fn leaves_a_slot(&self, in_flight: u32) -> bool {
+        self.depth.is_some_and(|depth| in_flight + 1 < depth)
     }
 
     /// Until when to wait for a job of this patience in a hold that ends at `end` at the latest; `None` if it is not waited for.
     pub(crate) fn until(&self, patience: Patience, end: Nanos) -> Option<Nanos> {
         match patience {
             Patience::Until(until) => Some(until.min(end)),
-            // On a device that serves many at once it has a place, which it will find free.
-            Patience::InFlight if !self.is_of_places() => Some(end),
+            // On a device that serves many at once it has a slot, which it will find free.
+            Patience::InFlight if !self.has_depth() => Some(end),
             Patience::InFlight | Patience::Later | Patience::Overdue => None,
         }
     }

@@ -66,7 +66,7 @@ struct Member {
     learnt: Option<Nanos>,
     /// When the last phase began.
     begun: Option<Nanos>,
-    /// Place of the present phase among all.
+    /// Number of the present phase among all.
     phase: u64,
     set: usize,
     habit: Habit,

@@ -9,7 +9,7 @@
 //! the quantum; a job with a positive balance goes first, and each request it dispatches is taken off. So
 //! service is proportional to tokens, which are proportional to shares, whatever the sizes; with requests of one
 //! size it is the paper's draw exactly. A balance stays within one quantum of zero, except while the quantum
-//! shrinks, and is struck when the job turns inactive.
+//! shrinks, and is struck when the job becomes inactive.
 //!
 //! It is right in expectation only: after n tokens the share of a job is off by about √(share / n). There is no
 //! anticipation, as there is none in the paper: a share goes to those who are queued.

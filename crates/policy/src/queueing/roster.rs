@@ -33,7 +33,7 @@ pub(crate) struct Job {
     queue: VecDeque<(u64, Request)>,
     /// Since when nothing is queued or in flight; meaningless while something is.
     idle_since: Nanos,
-    /// The jobs that turned idle just before and after it; [`NOBODY`] at the ends and while it is not in the list.
+    /// The jobs that became idle just before and after it; [`NOBODY`] at the ends and while it is not in the list.
     idle_before: u32,
     idle_after: u32,
     /// Whether it is in the list of idle jobs that are still active.
@@ -50,7 +50,7 @@ pub(crate) struct Roster {
     /// The ends of the list of jobs that are idle and still active, the one idle for longest first.
     idle_first: u32,
     idle_last: u32,
-    /// When the first of them turns inactive.
+    /// When the first of them becomes inactive.
     expiry: Nanos,
     active_window: Nanos,
     queued: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Roster {
 /// What an enqueue changed.
 pub(crate) struct Arrival {
     pub(crate) slot: u32,
-    /// Its place among all arrivals.
+    /// Its position among all arrivals.
     pub(crate) number: u64,
     /// Nothing of the job was queued before.
     pub(crate) first: bool,
@@ -184,7 +184,7 @@ impl Roster {
         Some((request, charged(&request), !job.queue.is_empty()))
     }
 
-    /// A queued request of a job goes into service, by its place among all arrivals. Returns it with what it is charged. Linear in
+    /// A queued request of a job goes into service, by its position among all arrivals. Returns it with what it is charged. Linear in
     /// the job's queue, unless it is the oldest.
     pub(crate) fn dispatch_at(&mut self, slot: u32, number: u64) -> Option<(Request, Nanos)> {
         let job = &mut self.jobs[slot as usize];
@@ -206,7 +206,7 @@ impl Roster {
         Some(slot)
     }
 
-    /// Drops a queued request; the job's slot, the request's place among all arrivals, and what it does, if it was there.
+    /// Drops a queued request; the job's slot, the request's position among all arrivals, and what it does, if it was there.
     pub(crate) fn cancel(&mut self, request: RequestId, id: JobId) -> Option<(u32, u64, Nature)> {
         let slot = self.slots.get(id)?;
         let job = &mut self.jobs[slot as usize];
@@ -316,7 +316,7 @@ impl Roster {
         shares
     }
 
-    /// Notes that a job may have become idle. Time does not run backwards, so the end of the list is its place.
+    /// Notes that a job may have become idle. Time does not run backwards, so the end of the list is its position.
     fn rest(&mut self, slot: u32) {
         let (now, last) = (self.now, self.idle_last);
         let job = &mut self.jobs[slot as usize];
@@ -360,12 +360,12 @@ impl Roster {
 }
 
 impl Job {
-    /// Its queued requests, with their places among all arrivals, ascending.
+    /// Its queued requests, with their positions among all arrivals, ascending.
     pub(crate) fn requests(&self) -> impl Iterator<Item = (u64, &Request)> {
         self.queue.iter().map(|(number, request)| (*number, request))
     }
 
-    /// A queued request, by its place among all arrivals.
+    /// A queued request, by its position among all arrivals.
     pub(crate) fn request_at(&self, number: u64) -> Option<&Request> {
         self.queue.get(self.place_of(number)?).map(|(_, request)| request)
     }

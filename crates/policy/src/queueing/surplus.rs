@@ -9,7 +9,7 @@
 //! A job's *rank* is a coarse logarithm of what the order compares ([`Order::rank`]); the smallest is first, and among
 //! equals the phase that began first (then the lowest [`JobId`]). So a rank changes once for each doubling or
 //! so, and an order over many targets is broadcast once for each change ([`Arbiter::set_rank`]); a target that is told
-//! nothing ranks by what it sees itself. As in Aalo, the steps also keep equal phases from being served in turns, which
+//! nothing ranks by what it sees itself. As in Aalo, the steps also keep equal phases from being served alternately, which
 //! would end all of them late.
 //!
 //! A *phase* begins with the request that makes a job active and ends when it is no longer active.
@@ -39,7 +39,7 @@ pub struct Progress {
 }
 
 impl Order {
-    /// The place of a phase among others: smaller is first.
+    /// The rank of a phase among others: smaller is first.
     ///
     /// * `attained`: the number of times that its service doubled, from 1 ms on.
     /// * `slowdown`: the more often its time per service doubled the earlier, in quarters of a doubling. A phase in
@@ -92,7 +92,7 @@ pub(crate) struct Surplus {
 #[derive(Clone, Copy, Debug, Default)]
 struct Phase {
     begun: Nanos,
-    /// Place among the phases by their beginning.
+    /// Rank among the phases by their beginning.
     number: u64,
     attained: Nanos,
     /// A running mean over the service of earlier phases.

@@ -19,12 +19,12 @@ struct Entry<T> {
     slot: u32,
 }
 
-/// Min-heap of turns that finds each slot's entry in O(1). O(log n) for every change.
+/// Min-heap of tags that finds each slot's entry in O(1). O(log n) for every change.
 #[derive(Default)]
 pub(crate) struct TagHeap<T = u128> {
     heap: Vec<Entry<T>>,
     /// Where each slot's entry is in `heap`.
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl<T: Copy + Ord> Entry<T> {
@@ -32,20 +32,20 @@ impl<T: Copy + Ord> Entry<T> {
         self.tag < other.tag || (self.tag == other.tag && self.job < other.job)
     }
 
-    fn turn(&self) -> (Tag<T>, u32) {
+    fn key(&self) -> (Tag<T>, u32) {
         ((self.tag, self.job), self.slot)
     }
 }
 
 impl<T: Copy + Ord> TagHeap<T> {
-    /// The slot with the smallest turn.
+    /// The slot with the smallest tag.
     pub(crate) fn first(&self) -> Option<(Tag<T>, u32)> {
-        self.heap.first().map(Entry::turn)
+        self.heap.first().map(Entry::key)
     }
 
-    /// The slots with the smallest turns, [`SMALLEST_MAX`] at most, in order.
+    /// The slots with the smallest tags, [`SMALLEST_MAX`] at most, in order.
     pub(crate) fn smallest(&self) -> impl Iterator<Item = (Tag<T>, u32)> {
-        // Places whose parents were all given, and which were not given themselves.
+        // Positions whose parents were all given, and which were not given themselves.
         let mut open = [0; 1 + SMALLEST_MAX * (BRANCHES - 1)];
         let mut open_len = usize::from(!self.heap.is_empty());
         let mut given = 0;
@@ -56,20 +56,20 @@ impl<T: Copy + Ord> TagHeap<T> {
             given += 1;
             let at =
                 (0..open_len).reduce(|a, b| if self.heap[open[b]].is_before(&self.heap[open[a]]) { b } else { a })?;
-            let place = open[at];
+            let position = open[at];
             open_len -= 1;
             open[at] = open[open_len];
-            for child in BRANCHES * place + 1..(BRANCHES * (place + 1) + 1).min(self.heap.len()) {
+            for child in BRANCHES * position + 1..(BRANCHES * (position + 1) + 1).min(self.heap.len()) {
                 open[open_len] = child;
                 open_len += 1;
             }
-            Some(self.heap[place].turn())
+            Some(self.heap[position].key())
         })
     }
 
     /// Whether `slot` is in.
     pub(crate) fn contains(&self, slot: u32) -> bool {
-        self.places.get(slot as usize).is_some_and(|&place| place != ABSENT)
+        self.positions.get(slot as usize).is_some_and(|&position| position != ABSENT)
     }
 
     /// Whether there is none.
@@ -77,37 +77,37 @@ impl<T: Copy + Ord> TagHeap<T> {
         self.heap.is_empty()
     }
 
-    /// Inserts `slot`, or changes its turn. O(1) if that is as it was.
-    pub(crate) fn set(&mut self, slot: u32, turn: Tag<T>) {
-        if self.places.len() <= slot as usize {
-            self.places.resize(slot as usize + 1, ABSENT);
+    /// Inserts `slot`, or changes its tag. O(1) if that is as it was.
+    pub(crate) fn set(&mut self, slot: u32, key: Tag<T>) {
+        if self.positions.len() <= slot as usize {
+            self.positions.resize(slot as usize + 1, ABSENT);
         }
-        let entry = Entry { tag: turn.0, job: turn.1, slot };
-        let mut place = self.places[slot as usize] as usize;
-        if place == ABSENT as usize {
-            place = self.heap.len();
+        let entry = Entry { tag: key.0, job: key.1, slot };
+        let mut position = self.positions[slot as usize] as usize;
+        if position == ABSENT as usize {
+            position = self.heap.len();
             self.heap.push(entry);
-        } else if self.heap[place].turn().0 == turn {
+        } else if self.heap[position].key().0 == key {
             return;
         }
-        self.settle(place, entry);
+        self.settle(position, entry);
     }
 
     /// Takes `slot` out, if it is in.
     pub(crate) fn remove(&mut self, slot: u32) {
-        let Some(place) = self.places.get_mut(slot as usize) else { return };
-        let place = std::mem::replace(place, ABSENT) as usize;
-        if place != ABSENT as usize
+        let Some(position) = self.positions.get_mut(slot as usize) else { return };
+        let position = std::mem::replace(position, ABSENT) as usize;
+        if position != ABSENT as usize
             && let Some(last) = self.heap.pop()
-            && place < self.heap.len()
+            && position < self.heap.len()
         {
-            self.settle(place, last);
+            self.settle(position, last);
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.heap.clear();
-        self.places.clear();
+        self.positions.clear();
     }
 
     /// Puts `moved` where it belongs, given that the entry at `hole` is free and the rest in order.
@@ -140,7 +140,7 @@ impl<T: Copy + Ord> TagHeap<T> {
 
     fn fill(&mut self, hole: usize, entry: Entry<T>) {
         self.heap[hole] = entry;
-        self.places[entry.slot as usize] = hole as u32;
+        self.positions[entry.slot as usize] = hole as u32;
     }
 }
 
@@ -153,19 +153,19 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_an_ordered_map(steps in proptest::collection::vec((0u32..40, proptest::option::of(0u128..9)), 0..120)) {
-            let mut turns = TagHeap::<u128>::default();
+            let mut heap = TagHeap::<u128>::default();
             let mut model = BTreeMap::new();
             for (slot, tag) in steps {
                 match tag {
-                    Some(tag) => { turns.set(slot, (tag, JobId(slot))); model.insert(slot, tag); }
-                    None => { turns.remove(slot); model.remove(&slot); }
+                    Some(tag) => { heap.set(slot, (tag, JobId(slot))); model.insert(slot, tag); }
+                    None => { heap.remove(slot); model.remove(&slot); }
                 }
                 let mut order: Vec<_> = model.iter().map(|(&slot, &tag)| ((tag, JobId(slot)), slot)).collect();
                 order.sort();
-                prop_assert_eq!(turns.first(), order.first().copied());
+                prop_assert_eq!(heap.first(), order.first().copied());
                 order.truncate(SMALLEST_MAX);
-                prop_assert_eq!(turns.smallest().collect::<Vec<_>>(), order);
-                prop_assert!((0..40).all(|slot| turns.contains(slot) == model.contains_key(&slot)));
+                prop_assert_eq!(heap.smallest().collect::<Vec<_>>(), order);
+                prop_assert!((0..40).all(|slot| heap.contains(slot) == model.contains_key(&slot)));
             }
         }
     }

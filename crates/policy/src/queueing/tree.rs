@@ -1,7 +1,7 @@
 //! The sharing tree: the chain of transition matrices of ThemisIO's Eq. 1, kept up to date incrementally.
 //!
 //! Each level of the policy is a level of the tree, each job a leaf. A node knows the sum of the weights of its
-//! active children, so the share of a job is the product along its path, O(depth), and a job that turns active
+//! active children, so the share of a job is the product along its path, O(depth), and a job that becomes active
 //! or inactive changes one sum per level at most, O(depth · log children) with the partial sums of the draw.
 //! Sums are integers: nothing drifts, however often jobs come and go. Jobs that are only claimed are leaves one level
 //! further down, below a node for their proof, unless the policy has a level for users.
@@ -20,7 +20,7 @@ pub(crate) const ROOT: u32 = 0;
 #[derive(Clone, Debug)]
 struct Node {
     parent: u32,
-    /// Place among the parent's children.
+    /// Position among the parent's children.
     position: u32,
     /// In millionths.
     weight: u128,
@@ -133,7 +133,7 @@ impl ShareTree {
         let mut node = leaf.0;
         while node != ROOT && !self.nodes[node as usize].active {
             self.nodes[node as usize].active = true;
-            let (parent, position, weight) = self.nodes[node as usize].place();
+            let (parent, position, weight) = self.nodes[node as usize].location();
             self.nodes[parent as usize].add(position, weight);
             self.rescale(parent);
             node = parent;
@@ -145,7 +145,7 @@ impl ShareTree {
         let mut node = leaf.0;
         while node != ROOT && self.nodes[node as usize].active && self.nodes[node as usize].active_weight == 0 {
             self.nodes[node as usize].active = false;
-            let (parent, position, weight) = self.nodes[node as usize].place();
+            let (parent, position, weight) = self.nodes[node as usize].location();
             self.nodes[parent as usize].subtract(position, weight);
             self.rescale(parent);
             node = parent;
@@ -250,8 +250,8 @@ impl ShareTree {
     fn above(&self, leaf: Leaf) -> [u32; INNER_MAX] {
         let mut above = [ROOT; INNER_MAX];
         let mut node = self.steps[leaf.0 as usize].parent;
-        for place in &mut above {
-            *place = node;
+        for entry in &mut above {
+            *entry = node;
             node = self.steps[node as usize].parent;
         }
         above
@@ -392,7 +392,7 @@ impl Node {
         }
     }
 
-    fn place(&self) -> (u32, u32, u128) {
+    fn location(&self) -> (u32, u32, u128) {
         (self.parent, self.position, self.weight)
     }
 

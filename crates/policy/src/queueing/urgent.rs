@@ -50,7 +50,7 @@ pub(crate) struct Urgent {
     class: LatencyClass,
     /// Whether jobs have shares of their own at the first level.
     is_by_job: bool,
-    /// By the number under which the inner arbiter knows them; those of vacant places are reused.
+    /// By the number under which the inner arbiter knows them; those of vacant entries are reused.
     requests: Vec<Option<Entry>>,
     vacant: Vec<u32>,
     /// Numbers of what is queued or in service, by the caller's names.
@@ -76,12 +76,12 @@ struct Member {
 
 struct Entry {
     request: Request,
-    /// Its place among all arrivals.
+    /// Its position among all arrivals.
     arrival: u64,
     account: u32,
     /// `None` if it is not of the class.
     urgent: Option<Waiting>,
-    place: Place,
+    stage: Stage,
     /// It is one of those that [`LatencyControl`] counts.
     is_counted: bool,
 }
@@ -93,7 +93,7 @@ struct Waiting {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Stage {
     /// It waits for its turn.
     Queued,
     /// It was given its turn and waits to be begun.
@@ -189,7 +189,7 @@ impl Urgent {
         let (account, number) = self.accounts.first()?;
         self.unqueue(number);
         let entry = self.entry(number);
-        entry.place = Place::Ahead;
+        entry.stage = Stage::Ahead;
         let request = entry.request;
         self.accounts.go_ahead(account, charged(&request));
         Some(request)
@@ -198,32 +198,32 @@ impl Urgent {
     /// The inner arbiter gives a request its turn. Returns it if it is to be served now.
     fn take_turn(&mut self, now: Nanos, number: u32) -> Option<Request> {
         let entry = self.entry(number);
-        let (request, account, place) = (entry.request, entry.account, entry.place);
+        let (request, account, stage) = (entry.request, entry.account, entry.stage);
         let is_urgent = entry.urgent.is_some();
-        match place {
-            Place::Queued if self.accounts.pay_off(account, charged(&request)) && self.queue_anew(now, number) => None,
-            Place::Queued if is_urgent => {
+        match stage {
+            Stage::Queued if self.accounts.pay_off(account, charged(&request)) && self.queue_anew(now, number) => None,
+            Stage::Queued if is_urgent => {
                 self.unqueue(number);
-                self.entry(number).place = Place::InService;
+                self.entry(number).stage = Stage::InService;
                 Some(request)
             }
-            Place::Queued => {
-                self.entry(number).place = Place::Drawn;
+            Stage::Queued => {
+                self.entry(number).stage = Stage::Drawn;
                 self.drawn = Some(number);
                 None
             }
-            Place::Ahead => {
-                self.entry(number).place = Place::InService;
+            Stage::Ahead => {
+                self.entry(number).stage = Stage::InService;
                 self.accounts.repay(account, charged(&request));
                 None
             }
-            Place::Served => {
+            Stage::Served => {
                 self.inner.complete(now, RequestId(number.into()), request.job);
                 self.accounts.repay(account, charged(&request));
                 self.free(number);
                 None
             }
-            Place::Drawn | Place::InService | Place::Forgotten => None,
+            Stage::Drawn | Stage::InService | Stage::Forgotten => None,
         }
     }
 
@@ -238,23 +238,23 @@ impl Urgent {
     /// owner owes what it is ahead.
     fn take_back(&mut self, now: Nanos, number: u32) -> Option<(u64, Request)> {
         let entry = self.entry(number);
-        let (request, arrival, account, place) = (entry.request, entry.arrival, entry.account, entry.place);
-        match place {
-            Place::Queued => {
+        let (request, arrival, account, stage) = (entry.request, entry.arrival, entry.account, entry.stage);
+        match stage {
+            Stage::Queued => {
                 self.unqueue(number);
                 self.uncount(now, number);
                 self.free(number);
                 return Some((arrival, request));
             }
-            Place::Ahead => {
+            Stage::Ahead => {
                 self.accounts.owe(account, charged(&request));
-                self.entry(number).place = Place::Forgotten;
+                self.entry(number).stage = Stage::Forgotten;
             }
-            Place::Served => {
+            Stage::Served => {
                 self.accounts.owe(account, charged(&request));
                 self.free(number);
             }
-            Place::Drawn | Place::InService | Place::Forgotten => {}
+            Stage::Drawn | Stage::InService | Stage::Forgotten => {}
         }
         None
     }
@@ -322,7 +322,7 @@ impl Arbiter for Urgent {
         let is_urgent = member.is_named || self.class.has_size(bytes);
         self.accounts.refer(account);
         let arrival = self.arrivals;
-        let entry = Entry { request, arrival, account, urgent: None, place: Place::Queued, is_counted: false };
+        let entry = Entry { request, arrival, account, urgent: None, stage: Stage::Queued, is_counted: false };
         let number = self.insert(entry);
         if let Err(error) = self.inner.enqueue(now, Request { id: RequestId(number.into()), ..request }) {
             self.free(number);
@@ -362,7 +362,7 @@ impl Arbiter for Urgent {
                 self.unqueue(number);
                 self.control.other_began(now);
                 let entry = self.entry(number);
-                (entry.place, entry.is_counted) = (Place::InService, true);
+                (entry.stage, entry.is_counted) = (Stage::InService, true);
                 return Next::Dispatch(entry.request);
             }
             match self.inner.next(now) {
@@ -379,8 +379,8 @@ impl Arbiter for Urgent {
         Next::WaitUntil(now + Nanos(1))
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.inner.set_places(places);
+    fn set_depth(&mut self, depth: u32) {
+        self.inner.set_depth(depth);
     }
 
     fn device_served(&mut self, time: Nanos, worth: Nanos) {
@@ -396,8 +396,8 @@ impl Arbiter for Urgent {
         let now = self.advance(now);
         let Some(&number) = self.numbers.get(&(job, request)) else { return };
         let is_backlogged = self.others_queued > 0;
-        let Entry { request, urgent, place, is_counted, .. } = *self.entry(number);
-        if matches!(place, Place::Queued | Place::Drawn) {
+        let Entry { request, urgent, stage, is_counted, .. } = *self.entry(number);
+        if matches!(stage, Stage::Queued | Stage::Drawn) {
             return;
         }
         match urgent {
@@ -407,13 +407,13 @@ impl Arbiter for Urgent {
             None if is_counted => self.control.other_ended(now, request.cost, is_backlogged),
             _ => {}
         }
-        if place == Place::Ahead {
+        if stage == Stage::Ahead {
             self.numbers.remove(&(job, request.id));
             let entry = self.entry(number);
-            (entry.place, entry.is_counted) = (Place::Served, false);
+            (entry.stage, entry.is_counted) = (Stage::Served, false);
             return;
         }
-        if place == Place::InService {
+        if stage == Stage::InService {
             self.inner.complete(now, RequestId(number.into()), job);
         }
         self.free(number);
@@ -422,7 +422,7 @@ impl Arbiter for Urgent {
     fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {
         let now = self.advance(now);
         let Some(&number) = self.numbers.get(&(job, request)) else { return };
-        if !matches!(self.entry(number).place, Place::Queued | Place::Drawn) {
+        if !matches!(self.entry(number).stage, Stage::Queued | Stage::Drawn) {
             self.uncount(now, number);
         }
     }
@@ -430,12 +430,12 @@ impl Arbiter for Urgent {
     fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
         let now = self.advance(now);
         let Some(&number) = self.numbers.get(&(job, request)) else { return false };
-        match self.entry(number).place {
-            Place::Queued => {
+        match self.entry(number).stage {
+            Stage::Queued => {
                 self.inner.cancel(now, RequestId(number.into()), job);
                 self.take_back(now, number).is_some()
             }
-            Place::Drawn => self.take_back_drawn(now, Some(job)).is_some(),
+            Stage::Drawn => self.take_back_drawn(now, Some(job)).is_some(),
             _ => false,
         }
     }

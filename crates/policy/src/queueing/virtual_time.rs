@@ -65,7 +65,7 @@ pub(crate) struct VirtualTime {
     /// By slot.
     accounts: Vec<Account>,
     /// Jobs with something queued.
-    turns: TagHeap,
+    queued: TagHeap,
     /// Jobs with nothing queued that are worth waiting for, the one furthest behind first.
     awaited: TagHeap,
     virtual_time: u128,
@@ -91,7 +91,7 @@ impl VirtualTime {
             roster: Roster::new(levels, tuning.active_window),
             tuning,
             accounts: Vec::new(),
-            turns: TagHeap::default(),
+            queued: TagHeap::default(),
             awaited: TagHeap::default(),
             virtual_time: 0,
             holds: Holds::new(&tuning),
@@ -167,9 +167,9 @@ impl VirtualTime {
         account.charged_at = self.roster.changes();
         account.habit.dispatch(now, self.roster.job(slot).in_flight - 1);
         if more {
-            self.turns.set(slot, (account.tag, request.job));
+            self.queued.set(slot, (account.tag, request.job));
         } else {
-            self.turns.remove(slot);
+            self.queued.remove(slot);
             self.consider_awaiting(slot);
         }
         Next::Dispatch(request)
@@ -177,7 +177,7 @@ impl VirtualTime {
 
     /// Until when the turn of the job at `front` is held for another one; `None` if it is not.
     fn hold(&mut self, now: Nanos, front: Tag) -> Option<Nanos> {
-        if !self.holds.can_afford() || self.holds.leaves_a_place(self.roster.in_flight()) {
+        if !self.holds.can_afford() || self.holds.leaves_a_slot(self.roster.in_flight()) {
             return None;
         }
         let end = self.holds.end(now);
@@ -200,9 +200,9 @@ impl VirtualTime {
         if self.awaited.first()?.0.0 >= front.0 {
             return None;
         }
-        let behind = self.awaited.smallest().take_while(|(turn, _)| turn.0 < front.0);
+        let behind = self.awaited.smallest().take_while(|(key, _)| key.0 < front.0);
         behind
-            .filter(|&(turn, slot)| turn.0.saturating_add(self.span_of_time(slot, self.tuning.lag_free)) < front.0)
+            .filter(|&(key, slot)| key.0.saturating_add(self.span_of_time(slot, self.tuning.lag_free)) < front.0)
             .map(|(_, slot)| {
                 let in_flight = self.roster.job(slot).in_flight > 0;
                 (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.holds.hold_max()))
@@ -237,7 +237,7 @@ impl VirtualTime {
 
     /// Nothing of the job is queued any more.
     fn leave(&mut self, slot: u32) {
-        self.turns.remove(slot);
+        self.queued.remove(slot);
         if let Some((_, surplus)) = &mut self.coflow {
             surplus.leave(slot);
         }
@@ -279,7 +279,7 @@ impl Arbiter for VirtualTime {
             self.bound_tag(slot, arrival.activated);
             let account = &mut self.accounts[slot as usize];
             account.habit.arrive(now, self.holds.hold_max());
-            self.turns.set(slot, (account.tag, request.job));
+            self.queued.set(slot, (account.tag, request.job));
             if let Some((_, surplus)) = &mut self.coflow {
                 if arrival.activated {
                     surplus.begin(now, slot);
@@ -293,7 +293,7 @@ impl Arbiter for VirtualTime {
     fn next(&mut self, now: Nanos) -> Next {
         let now = self.advance(now);
         self.holds.pay(now, self.roster.in_flight());
-        let Some((front, slot)) = self.turns.first() else {
+        let Some((front, slot)) = self.queued.first() else {
             self.holds.clear();
             return Next::Idle;
         };
@@ -333,9 +333,9 @@ impl Arbiter for VirtualTime {
                 self.virtual_time = self.virtual_time.min(account.tag);
             }
         }
-        for turns in [&mut self.turns, &mut self.awaited] {
-            if turns.contains(slot) {
-                turns.set(slot, (account.tag, job));
+        for heap in [&mut self.queued, &mut self.awaited] {
+            if heap.contains(slot) {
+                heap.set(slot, (account.tag, job));
             }
         }
     }
@@ -347,8 +347,8 @@ impl Arbiter for VirtualTime {
         }
     }
 
-    fn set_places(&mut self, places: u32) {
-        self.holds.set_places(places);
+    fn set_depth(&mut self, depth: u32) {
+        self.holds.set_depth(depth);
     }
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {
@@ -402,7 +402,7 @@ impl Arbiter for VirtualTime {
     }
 
     fn drain(&mut self) -> Vec<Request> {
-        self.turns.clear();
+        self.queued.clear();
         if let Some((_, surplus)) = &mut self.coflow {
             surplus.clear();
         }

@@ -88,7 +88,7 @@ pub enum Spare {
 
 /// Where a rule comes among the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// Before all others.
     First,
     /// Behind all others.
@@ -309,7 +309,7 @@ impl TokenBucket {
     ///
     /// # Errors
     /// Its name is taken, another is for the same requests, or one of the rules would not be reached.
-    pub fn start(&mut self, rule: RateRule, place: &Place) -> Result<(), BadRule> {
+    pub fn start(&mut self, rule: RateRule, position: &Position) -> Result<(), BadRule> {
         let label = rule.label();
         if self.rules.iter().any(|other| other.label() == label) {
             return Err(BadRule::Exists(label));
@@ -319,10 +319,10 @@ impl TokenBucket {
             let (new, old, amount) = (label, old.label(), old.value());
             return Err(BadRule::Contradicts { new, old, amount });
         }
-        let at = match place {
-            Place::First => 0,
-            Place::Last => self.rules.len(),
-            Place::Before(name) => self.find(name)?,
+        let at = match position {
+            Position::First => 0,
+            Position::Last => self.rules.len(),
+            Position::Before(name) => self.find(name)?,
         };
         self.rules.insert(at, rule);
         self.reached()

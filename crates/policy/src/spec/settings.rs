@@ -111,8 +111,8 @@ impl<'a> Settings<'a> {
     }
 
     /// Stores the value of a setting that may stand once.
-    pub(crate) fn once<T>(&self, place: &mut Option<T>, item: &str, value: T) -> Result<(), ParsePolicyError> {
-        if place.replace(value).is_some() { Err(self.bad(item, "it is set twice")) } else { Ok(()) }
+    pub(crate) fn once<T>(&self, entry: &mut Option<T>, item: &str, value: T) -> Result<(), ParsePolicyError> {
+        if entry.replace(value).is_some() { Err(self.bad(item, "it is set twice")) } else { Ok(()) }
     }
 
     /// A number up to 1.

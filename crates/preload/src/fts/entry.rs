@@ -111,9 +111,9 @@ impl Entry {
         let last = &name[slash + 1..];
         // SAFETY: the shorter name and its NUL fit where the longer one was.
         unsafe {
-            let place = std::ptr::from_mut(self).add(1).cast::<u8>();
-            place.copy_from_nonoverlapping(last.as_ptr(), last.len());
-            place.add(last.len()).write(0);
+            let start = std::ptr::from_mut(self).add(1).cast::<u8>();
+            start.copy_from_nonoverlapping(last.as_ptr(), last.len());
+            start.add(last.len()).write(0);
         }
         self.name_len = last.len() as c_ushort;
     }

@@ -1,4 +1,4 @@
-/* An allocator as there are many: it opens files and maps memory with its lock held, at its first use and again and
+/* An allocator as there are many: it opens files and maps memory with its lock taken, at its first use and again and
    again, locks itself around forks, and cannot bear to be asked for memory by what it calls. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -102,7 +102,7 @@ pub struct ExclusiveStatus {
     pub ended_by_program_total: u64,
     /// Because others waited and the lease was over.
     pub ended_by_lease_total: u64,
-    /// Because it and another application held a server's targets each and waited for the other's.
+    /// Because it and another application had a server's targets each and waited for the other's.
     #[serde(default)]
     pub ended_by_crossing_total: u64,
     /// Because the application had gone.

@@ -1,4 +1,4 @@
-//! Beyond the paper: where GIFT's gain comes from, and coflow scheduling in its place.
+//! Beyond the paper: where GIFT's gain comes from, and coflow scheduling instead.
 //!
 //! The coflow policies give every application a part of its fair share and the rest to one after the other; a target
 //! may run ahead, so nothing of it is wasted. The questions: how much of GIFT's gain is gap filling by its linear

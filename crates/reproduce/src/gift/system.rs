@@ -128,12 +128,12 @@ pub fn run_all(
             Ok(Outcome::clone(&outcome))
         })
         .collect::<Result<_, Stopped>>()?;
-    let places: Vec<usize> = unique().collect();
+    let firsts: Vec<usize> = unique().collect();
     let of_seed = |outcomes: &[Outcome]| {
-        let at = |first: &usize| places.iter().position(|place| place == first).unwrap_or(0);
+        let at = |first: &usize| firsts.iter().position(|other| other == first).unwrap_or(0);
         first.iter().map(|first| outcomes[at(first)].clone()).collect()
     };
-    Ok(outcomes.chunks(places.len()).map(of_seed).collect())
+    Ok(outcomes.chunks(firsts.len()).map(of_seed).collect())
 }
 
 /// The applications with submissions that are late by up to `late_max`.

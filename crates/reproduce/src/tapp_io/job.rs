@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, TARGET_BANDWIDTH, TARGETS};
 use super::phase::{Stream, duration_s};
-use isonomia_placement::{Balancer, RoundRobin, SharedLayout, Topology, Turn, Zone, random_targets};
+use isonomia_placement::{Balancer, RoundRobin, SharedLayout, Step, Topology, Zone, random_targets};
 use isonomia_units::{Bytes, TargetId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -18,10 +18,10 @@ const STRIPE_UNIT: NonZeroU64 = NonZeroU64::new(65_536).expect("not zero");
 pub enum Placement {
     /// Chance, uniformly.
     Random,
-    /// Turns that as many files of other jobs take too, in random order.
-    SharedTurns,
-    /// Turns, from a random start.
-    InTurn,
+    /// Round-robin, where as many files of other jobs take targets too, in random order.
+    SharedRoundRobin,
+    /// Round-robin, from a random start.
+    RoundRobin,
     /// TAPP-IO.
     Balanced,
 }
@@ -52,14 +52,14 @@ pub struct Job {
 
 impl Placement {
     /// What the paper may compare with: first what is taken for it, then the two ends of what Lustre does.
-    pub const DEFAULTS: [Self; 3] = [Self::SharedTurns, Self::Random, Self::InTurn];
+    pub const DEFAULTS: [Self; 3] = [Self::SharedRoundRobin, Self::Random, Self::RoundRobin];
 
     /// Its name in data and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
-            Self::InTurn => "in turn",
-            Self::SharedTurns => "shared turns",
+            Self::RoundRobin => "in turn",
+            Self::SharedRoundRobin => "shared round",
             Self::Balanced => "tapp-io",
         }
     }
@@ -140,19 +140,19 @@ impl Job {
 /// A placement with its memory.
 enum Chooser {
     Random(Pcg64),
-    InTurn(RoundRobin),
-    SharedTurns(RoundRobin, Pcg64),
+    RoundRobin(RoundRobin),
+    SharedRoundRobin(RoundRobin, Pcg64),
     Balanced(Balancer),
 }
 
 impl Chooser {
     fn new(placement: Placement, machine: &Machine, mut random: Pcg64) -> Self {
         let start = random.random_range(0..usize::from(TARGETS));
-        let turns = RoundRobin::starting_at(start, Turn::Stripe);
+        let round = RoundRobin::starting_at(start, Step::Stripe);
         match placement {
             Placement::Random => Self::Random(random),
-            Placement::InTurn => Self::InTurn(turns),
-            Placement::SharedTurns => Self::SharedTurns(turns, random),
+            Placement::RoundRobin => Self::RoundRobin(round),
+            Placement::SharedRoundRobin => Self::SharedRoundRobin(round, random),
             Placement::Balanced => {
                 Self::Balanced(Balancer::new(machine.topology.clone(), machine.setting.weights, start))
             }
@@ -164,12 +164,12 @@ impl Chooser {
         let stripes = writers.len();
         let chosen = match self {
             Self::Random(random) => random_targets(topology.targets(), stripes, random),
-            Self::InTurn(turns) => turns.place(topology, stripes),
-            Self::SharedTurns(turns, random) => {
+            Self::RoundRobin(round) => round.place(topology, stripes),
+            Self::SharedRoundRobin(round, random) => {
                 while random.random() {
-                    turns.skip(topology, stripes);
+                    round.skip(topology, stripes);
                 }
-                turns.place(topology, stripes)
+                round.place(topology, stripes)
             }
             Self::Balanced(balancer) => {
                 let paths = balancer.place_shared_file(writers);
@@ -204,7 +204,7 @@ mod tests {
     fn alone_the_busiest_target_is_the_time() {
         use Pattern::{DefaultStripes, FilePerProcess, StripePerWriter};
         let of = |placement, pattern| move |nodes| alone(nodes, &[(placement, pattern)]).remove(0);
-        for placement in [Placement::Balanced, Placement::InTurn] {
+        for placement in [Placement::Balanced, Placement::RoundRobin] {
             assert_close(&of(placement, FilePerProcess)(1_008), 1.0);
             assert_close(&of(placement, FilePerProcess)(1_009), 2.0);
             assert_close(&of(placement, StripePerWriter)(256), 1.0);
@@ -218,7 +218,7 @@ mod tests {
         let random = of(Placement::Random, FilePerProcess)(1_008);
         assert!(random.iter().all(|time| (4.0..9.0).contains(time)), "{random:?}");
         // With others' files in between it is neither all alike nor by chance alone.
-        let shared = of(Placement::SharedTurns, FilePerProcess)(1_008);
+        let shared = of(Placement::SharedRoundRobin, FilePerProcess)(1_008);
         assert!(shared.iter().all(|time| (2.0..5.0).contains(time)), "{shared:?}");
     }
 

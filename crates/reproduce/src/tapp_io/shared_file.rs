@@ -13,9 +13,9 @@ use serde_json::json;
 
 /// The paper's variants I, II and III; the first two over each default placement, of which two differ for one file.
 const VARIANTS: [(Placement, Pattern); 5] = [
-    (Placement::InTurn, Pattern::DefaultStripes),
+    (Placement::RoundRobin, Pattern::DefaultStripes),
     (Placement::Random, Pattern::DefaultStripes),
-    (Placement::InTurn, Pattern::StripePerWriter),
+    (Placement::RoundRobin, Pattern::StripePerWriter),
     (Placement::Random, Pattern::StripePerWriter),
     (Placement::Balanced, Pattern::StripePerWriter),
 ];
@@ -93,7 +93,7 @@ fn claims(sized: &[(u32, &[Run])]) -> Vec<Claim> {
         .beside(beside(&random))
         .why(
             "no placement puts two stripes of a file on one target, so that only routers and servers can be shared \
-             unevenly; the turns that other jobs take are between files",
+             unevenly; what other jobs take is between files",
         ),
         Claim::new(
             "gain over the same stripes with default placement, from 32 nodes on",

@@ -104,10 +104,10 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
 fn scenario(servers: usize, is_hashed: bool, policy: &str, requests: u64, seed: u64) -> Scenario {
     let mut random = Pcg64::seed_from_u64(seed);
     let job = |node: usize, random: &mut Pcg64| {
-        let place = |process: u32| {
+        let target = |process: u32| {
             if is_hashed { random.random_range(0..servers) } else { (node + process as usize) % servers }
         };
-        let targets = (0..PROCESSES).map(place).collect();
+        let targets = (0..PROCESSES).map(target).collect();
         Job {
             info: JobInfo { nodes: servers as u32, ..JobInfo::new(&format!("node-{node}"), "user", "group") },
             processes: PROCESSES,

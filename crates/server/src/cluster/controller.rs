@@ -18,7 +18,7 @@ use crate::target::Target;
 use etcd::Etcd;
 use isonomia_controller::{
     Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, LOOK_FOR_PHASES_EVERY, Moment,
-    PARTS_PER_TARGET, Plan, Reached, Refused, Settings, Term, Using, Wanted, metadata_parts, parts, places,
+    PARTS_PER_TARGET, Plan, Reached, Refused, Settings, Term, Using, Wanted, metadata_parts, parts, ranks,
 };
 use isonomia_policy::exchange::Meters;
 use isonomia_policy::{PolicySpec, Scheme};
@@ -53,7 +53,7 @@ pub struct Commander {
     /// Of this process, among those that had the directory.
     instance: u64,
     follower: Follower,
-    /// Jobs that have a place in an order over all targets.
+    /// Jobs that have a rank in an order over all targets.
     ranked: HashSet<JobId>,
     followed: Option<Followed>,
     controller: Option<Controller>,
@@ -373,10 +373,10 @@ impl Commander {
                 self.apportion(now, parts);
             }
             Ok(Decision::Ranks(told)) => {
-                let ranks = places(told.iter().map(|(job, rank)| (job, *rank)), &known);
+                let ranks = ranks(told.iter().map(|(job, rank)| (job, *rank)), &known);
                 self.rank(now, &ranks);
             }
-            Err(refused @ Refused::NotHeld { .. }) => {
+            Err(refused @ Refused::NotCurrent { .. }) => {
                 // It is told everything when the controller knows.
                 let using = self.using(now);
                 let report = self.follower.report(now, &using);

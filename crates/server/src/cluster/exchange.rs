@@ -1,4 +1,4 @@
-//! What servers tell each other of their jobs, so that the policy holds over all of them: [`isonomia_policy::exchange`] has the rule.
+//! What servers tell each other of their jobs, so that the policy applies over all of them: [`isonomia_policy::exchange`] has the rule.
 //!
 //! One thread, `exchange`, looks every interval of the cluster file at what each job had of each target here, tells the other
 //! servers, and has the arbiters divide by what comes out of all tables. It has connections of its own: nothing waits for it, and it
@@ -57,7 +57,7 @@ pub struct Exchanger {
     /// Of the last table, of jobs or of rates.
     edition: Edition,
     links: Links,
-    /// Others: of two messages that wait for a server, one must not take the place of the other.
+    /// Others: of two messages that wait for a server, one must not replace the other.
     rate_links: Links,
     settings: map::Exchange,
     meters: Meters,
@@ -69,7 +69,7 @@ pub struct Exchanger {
     telling_since: Option<Nanos>,
     /// What others were told the last time.
     told: Table,
-    /// When it looks again: in turn, and out of turn at the earliest.
+    /// When it looks again: at the interval, and between at the earliest.
     next_at: Nanos,
     early_at: Nanos,
     next_closed_at: Nanos,
@@ -189,8 +189,8 @@ impl Exchanger {
         self.core.cluster.get().is_some_and(|cluster| cluster.peer_tables.has_changed.load(Ordering::Acquire))
     }
 
-    /// Looks, tells, and divides; rates only in turn, because what is seen of them in a shorter time is chance.
-    fn exchange(&mut self, now: Nanos, is_in_turn: bool) {
+    /// Looks, tells, and divides; rates only at the interval, because what is seen of them in a shorter time is chance.
+    fn exchange(&mut self, now: Nanos, is_regular: bool) {
         let core = self.core.clone();
         let Some(cluster) = core.cluster.get() else { return };
         // Before the tables are looked at: what comes meanwhile is looked at again.
@@ -209,7 +209,7 @@ impl Exchanger {
             if usage.iter().all(|usage| usage.is_empty()) && !is_wanted { HashMap::new() } else { infos(&core) };
         let own = self.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
         let mut free_bytes = cluster.peer_tables.free_bytes();
-        if is_in_turn || !own.table.has_the_jobs_of(&self.told) {
+        if is_regular || !own.table.has_the_jobs_of(&self.told) {
             self.tell(&own.table, free_bytes.get(&self.config.number).map_or(&[], Vec::as_slice), is_balanced);
         }
         let mut told = cluster.peer_tables.copy(now, false);
@@ -228,8 +228,8 @@ impl Exchanger {
             target.apportion(now, &parts);
             target.set_fair_ends(now, &fair_ends);
         }
-        self.divide_metadata(now, &policy, is_in_turn);
-        if is_in_turn && let Some(table) = core.rates.divide(&core.policy, &core.targets, &core.bell, now) {
+        self.divide_metadata(now, &policy, is_regular);
+        if is_regular && let Some(table) = core.rates.divide(&core.policy, &core.targets, &core.bell, now) {
             let (map, own) = (self.config.map(), self.config.number);
             let message = wire::encode_rates(self.next_edition(), &table);
             for server in map.servers().iter().filter(|server| server.number != own) {
@@ -239,7 +239,7 @@ impl Exchanger {
     }
 
     /// The same for the metadata services, of which each server has one.
-    fn divide_metadata(&mut self, now: Nanos, policy: &PolicySpec, is_in_turn: bool) {
+    fn divide_metadata(&mut self, now: Nanos, policy: &PolicySpec, is_regular: bool) {
         let core = self.core.clone();
         let service = core.targets.iter().find(|target| target.is_metadata());
         let (Some(cluster), Some(service), true) = (core.cluster.get(), service, self.servers > 1) else { return };
@@ -247,7 +247,7 @@ impl Exchanger {
         let infos = if usage.is_empty() { HashMap::new() } else { infos(&core) };
         let own = self.metadata.meters.table(now, [usage], |job| infos.get(&job).map(|info| JobInfo::clone(info)));
         let (table, told) = (&own.table, &mut self.metadata.told);
-        let is_known = !is_in_turn && table.has_the_jobs_of(told) || table.jobs.is_empty() && told.jobs.is_empty();
+        let is_known = !is_regular && table.has_the_jobs_of(told) || table.jobs.is_empty() && told.jobs.is_empty();
         if !is_known {
             *told = table.clone();
             let (_, bytes) = JobTable::encode(self.next_edition(), table, &[]);

@@ -83,14 +83,14 @@ mod tests {
     use crate::cluster::striping::tests::map;
 
     #[test]
-    fn files_take_turns() {
+    fn files_are_placed_round_robin() {
         let choose = chooser(|| Arc::new(map()), Arc::new(Placing::new(&map(), 7)));
         let targets = |text: &str| -> Option<Vec<u16>> {
             let file = NewFile { ino: Ino(9), striping: Some(text.as_bytes()), creator: None };
             Some(choose(&file)?.targets.into_iter().map(|target| target.0).collect())
         };
-        let turns: Vec<_> = (0..3).filter_map(|_| targets("count=3")).collect();
-        assert_eq!(turns, [[0, 4, 8], [4, 8, 1], [8, 1, 5]]);
+        let files: Vec<_> = (0..3).filter_map(|_| targets("count=3")).collect();
+        assert_eq!(files, [[0, 4, 8], [4, 8, 1], [8, 1, 5]]);
         assert_eq!(targets("targets=9,0"), Some(vec![9, 0]), "in this very order");
         assert_eq!(targets("count=1"), None);
         assert_eq!(targets("nonsense"), None);

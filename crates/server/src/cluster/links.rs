@@ -59,7 +59,7 @@ impl Links {
         Self { reach, to: HashMap::new(), questions: Arc::default(), waiting_max: WAITING_MAX }
     }
 
-    /// The same for messages of which the next one takes the place of those before: a server that is slow gets few, and no old ones.
+    /// The same for messages of which the next one replaces those before: a server that is slow gets few, and no old ones.
     pub fn of_the_latest(config: ClusterConfig, way: (Option<String>, Protection)) -> Self {
         Self { waiting_max: 1, ..Self::new(config, way) }
     }

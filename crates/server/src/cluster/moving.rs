@@ -19,7 +19,7 @@ use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Phase, Version, VolumeName};
 use isonomia_proto::control::ControlReply;
 use isonomia_proto::request::ReplyHeader;
-use isonomia_store::{PIECE_BYTES_MAX, Piece, PiecePlace, Store, StoreError, root_of};
+use isonomia_store::{PIECE_BYTES_MAX, Piece, PieceCursor, Store, StoreError, root_of};
 use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -50,14 +50,14 @@ const REPLY_LEN_MAX: usize = PIECE_BYTES_MAX + (96 << 10);
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
     instruction: u64,
-    place: PiecePlace,
+    cursor: PieceCursor,
 }
 
 /// A piece as it is sent.
 #[derive(Debug, Serialize, Deserialize)]
 struct Sent {
     piece: Piece,
-    next: PiecePlace,
+    next: PieceCursor,
     /// Numbers from here on were never given out by the sender.
     next_number: u64,
     /// The record of the volume's directory, with the last piece.
@@ -230,13 +230,13 @@ fn fetch(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -> Resul
 
 fn fetch_pieces(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -> Result<(), StoreError> {
     let store = &core.store;
-    let mut place = begin(store, volume, coming.instruction)?;
+    let mut cursor = begin(store, volume, coming.instruction)?;
     let (mut line, mut reply, mut pieces) = (None, vec![0; REPLY_LEN_MAX], 0_u32);
     loop {
         if core.is_stopping.load(Ordering::Relaxed) || !coming.is_wanted.load(Ordering::Relaxed) {
             return Err(StoreError::Canceled);
         }
-        let wanted = WantedPiece { volume, place: place.clone() }.encode();
+        let wanted = WantedPiece { volume, cursor: cursor.clone() }.encode();
         let wanted = (WantedPiece::KIND, &wanted[..]);
         let sent = match reach.exchange(&mut line, coming.from, wanted, &mut reply, PIECE_WITHIN) {
             Ok(len) => postcard::from_bytes::<Sent>(reply.get(..len).unwrap_or_default()).ok(),
@@ -261,14 +261,14 @@ fn fetch_pieces(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -
         if let Some(directory) = directory {
             return store.finish_volume(volume, &directory);
         }
-        place = next;
+        cursor = next;
         pieces += 1;
         if pieces.is_multiple_of(PIECES_BETWEEN_NOTES) {
             // A file's bytes are not in the database, which is all that a note puts on stable storage.
-            if let PiecePlace::Bytes(ino, 1..) = place {
+            if let PieceCursor::Bytes(ino, 1..) = cursor {
                 store.fsync(Ino(ino), false)?;
             }
-            note(store, volume, &Note { instruction: coming.instruction.0, place: place.clone() })?;
+            note(store, volume, &Note { instruction: coming.instruction.0, cursor: cursor.clone() })?;
         }
     }
 }
@@ -280,17 +280,17 @@ fn is_passing(errno: u32) -> bool {
 }
 
 /// Where to go on. What lies here of another time goes first.
-fn begin(store: &Store, volume: VolumeId, instruction: Version) -> Result<PiecePlace, StoreError> {
+fn begin(store: &Store, volume: VolumeId, instruction: Version) -> Result<PieceCursor, StoreError> {
     let key = note_key(volume);
     let noted = store.namespace().cluster_records()?.into_iter().find(|(noted, _)| *noted == key);
     let noted = noted.and_then(|(_, value)| postcard::from_bytes::<Note>(&value).ok());
     if let Some(noted) = noted.filter(|noted| noted.instruction == instruction.0) {
-        return Ok(noted.place);
+        return Ok(noted.cursor);
     }
     store.drop_volume(volume)?;
-    let place = PiecePlace::BEGIN;
-    note(store, volume, &Note { instruction: instruction.0, place: place.clone() })?;
-    Ok(place)
+    let cursor = PieceCursor::BEGIN;
+    note(store, volume, &Note { instruction: instruction.0, cursor: cursor.clone() })?;
+    Ok(cursor)
 }
 
 /// On stable storage, and with it what was taken in before.
@@ -301,13 +301,13 @@ fn note(store: &Store, volume: VolumeId, note: &Note) -> Result<(), StoreError> 
 
 /// Answers a server that gets a volume of this one.
 pub fn give_piece(core: &Core, pending: &Pending, bytes: &[u8]) {
-    let sent = WantedPiece::decode(bytes).ok_or(StoreError::Invalid).and_then(|WantedPiece { volume, place }| {
+    let sent = WantedPiece::decode(bytes).ok_or(StoreError::Invalid).and_then(|WantedPiece { volume, cursor }| {
         let store = &core.store;
         if !store.namespace().is_closed(volume) {
             return Err(StoreError::Canceled);
         }
-        let (piece, next) = store.piece(volume, &place)?;
-        let directory = if next == PiecePlace::End { Some(store.namespace().volume_record(volume)?) } else { None };
+        let (piece, next) = store.piece(volume, &cursor)?;
+        let directory = if next == PieceCursor::End { Some(store.namespace().volume_record(volume)?) } else { None };
         let sent = Sent { piece, next, next_number: store.namespace().next_number(), directory };
         Ok(postcard::to_stdvec(&sent).unwrap_or_default())
     });

@@ -131,11 +131,11 @@ impl Placing {
             let is_known = known.left.knows(server.number);
             let is_silent = known.silent.contains(&server.number);
             let free = known.free_bytes.get(&server.number).cloned().unwrap_or_default();
-            let targets = server.targets.iter().enumerate().map(|(place, target)| PlacementTarget {
+            let targets = server.targets.iter().enumerate().map(|(index, target)| PlacementTarget {
                 target: target.id.0,
                 server: name.clone(),
-                left: is_known.then(|| known.left.of(server.number, place, None)),
-                free_bytes: free.get(place).copied(),
+                left: is_known.then(|| known.left.of(server.number, index, None)),
+                free_bytes: free.get(index).copied(),
                 is_silent,
                 is_retired: server.retired || target.retired,
             });
@@ -212,7 +212,7 @@ impl Known {
     fn rooms<'a>(&'a self, map: &'a Map, job: JobId) -> impl Fn(TargetId) -> Room + use<'a> {
         let job = self.jobs.get(&job).map(|job| &**job);
         let free =
-            |server: ServerId, place: usize| self.free_bytes.get(&server).and_then(|free| free.get(place)).copied();
+            |server: ServerId, index: usize| self.free_bytes.get(&server).and_then(|free| free.get(index)).copied();
         let most = self.free_bytes.values().flatten().copied().max().unwrap_or(0);
         let per_server = usize::from(map.targets_per_server());
         move |target| {
@@ -220,10 +220,10 @@ impl Known {
             if self.silent.contains(&server.number) {
                 return Room::NONE;
             }
-            let place = usize::from(target.0) % per_server;
+            let index = usize::from(target.0) % per_server;
             // What is not known is as good as the best.
-            let free = free(server.number, place).unwrap_or(most.max(1));
-            Room::new(self.left.of(server.number, place, job), free, most)
+            let free = free(server.number, index).unwrap_or(most.max(1));
+            Room::new(self.left.of(server.number, index, job), free, most)
         }
     }
 }

@@ -135,7 +135,7 @@ impl Driver {
             if !cluster.startup_queue.is_open() {
                 self.core.holders.begin(clock::now());
             }
-            cluster.startup_queue.open().into_iter().for_each(|pending| self.core.queue_held(pending));
+            cluster.startup_queue.open().into_iter().for_each(|pending| self.core.queue_kept(pending));
         }
     }
 }

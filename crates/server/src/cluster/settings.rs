@@ -15,7 +15,7 @@ use isonomia_units::Placement;
 use std::fmt;
 use std::str::FromStr;
 
-/// In the place of a placement: as the cluster file says.
+/// Instead of a placement: as the cluster file says.
 pub const AS_FILE: &str = "file";
 
 /// What is set.

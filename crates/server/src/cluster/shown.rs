@@ -2,7 +2,7 @@
 
 use super::membership::Cluster;
 use isonomia_cluster::map::Server;
-use isonomia_proto::control::{ClusterStatus, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus};
+use isonomia_proto::control::{ClusterStatus, MemberList, ServerName, VolumeEntry, VolumeList, VolumeStatus};
 use isonomia_store::Store;
 use isonomia_units::{ServerId, VolumeId};
 
@@ -12,13 +12,13 @@ impl Cluster {
         let map = &self.config.map();
         let known = store.namespace().whereabouts().unwrap_or_default();
         let name_of = |server: ServerId| map.server(server).map_or_else(|| server.to_string(), |s| s.name.to_string());
-        let place = |name: &[u8], volume: VolumeId| VolumePlace {
+        let entry = |name: &[u8], volume: VolumeId| VolumeEntry {
             name: String::from_utf8_lossy(name).into_owned(),
             number: volume.0,
             server: known.servers.get(&volume).copied().map_or_else(String::new, name_of),
             moving: self.moves.of(volume).map(|(from, to)| (name_of(from), name_of(to))),
         };
-        let mut volumes: Vec<VolumePlace> = known.names.iter().map(|(name, volume)| place(name, *volume)).collect();
+        let mut volumes: Vec<VolumeEntry> = known.names.iter().map(|(name, volume)| entry(name, *volume)).collect();
         volumes.sort_unstable();
         let server = |server: &Server| {
             let of_new_files = server.targets.iter().filter(|target| !server.retired && !target.retired);

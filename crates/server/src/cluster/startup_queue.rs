@@ -16,7 +16,7 @@ pub struct StartupQueue {
 
 impl StartupQueue {
     /// Keeps `pending` until the server may serve clients; gives it back if it may by now.
-    pub fn hold(&self, pending: Pending) -> Option<Pending> {
+    pub fn keep(&self, pending: Pending) -> Option<Pending> {
         if self.is_open.load(Ordering::Acquire) {
             return Some(pending);
         }

@@ -1,7 +1,7 @@
 //! Which targets the objects of a new file lie on, where its directory says how files are striped.
 //!
 //! Of several servers each gets one target before any gets a second, and unless targets are chosen otherwise ([`super::placing`])
-//! who comes first takes turns: so a file over as many targets as there are servers has one on each, and small files are spread
+//! who comes first alternates: so a file over as many targets as there are servers has one on each, and small files are spread
 //! as well.
 
 use isonomia_cluster::Map;
@@ -28,7 +28,7 @@ pub enum Unstriped {
     },
 }
 
-/// The targets that new files may get, in the order in which they take turns.
+/// The targets that new files may get, in the order of the round.
 pub fn candidates(map: &Map, striping: &Striping) -> Result<Vec<TargetId>, Unstriped> {
     if !striping.targets.is_empty() {
         let unknown = striping.targets.iter().find(|target| map.target(**target).is_none());
@@ -43,7 +43,7 @@ pub fn candidates(map: &Map, striping: &Striping) -> Result<Vec<TargetId>, Unstr
     let by_server: Vec<Vec<TargetId>> = servers.into_iter().map(of).collect();
     let most = by_server.iter().map(Vec::len).max().unwrap_or(0);
     let found: Vec<TargetId> =
-        (0..most).flat_map(|place| by_server.iter().filter_map(move |of| of.get(place).copied())).collect();
+        (0..most).flat_map(|index| by_server.iter().filter_map(move |of| of.get(index).copied())).collect();
     if found.len() < striping.count {
         return Err(Unstriped::Count { count: striping.count, there: found.len() });
     }

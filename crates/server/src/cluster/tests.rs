@@ -176,7 +176,7 @@ fn a_volume_does_not_move_whose_files_are_locked_or_may_be_written() {
 
 /// What a job is given of the targets it has of the metadata service, and no more when the allocation is over.
 #[test]
-fn an_allocation_holds_for_the_metadata_service() {
+fn an_allocation_applies_to_the_metadata_service() {
     let (server, _dir) = alone();
     let client = |job: &str| {
         let (addresses, claims) =

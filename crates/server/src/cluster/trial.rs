@@ -95,12 +95,12 @@ impl Tried {
     fn decide(&mut self, core: &Core, config: &ClusterConfig, now: Nanos, told: &Exchange) {
         let (map, number) = (config.map(), config.number);
         let per_server = map.targets_per_server();
-        let id = |server: ServerId, place: u16| {
+        let id = |server: ServerId, index: u16| {
             let before = server.0.checked_sub(1)?.checked_mul(per_server)?;
-            before.checked_add(place).map(TargetId)
+            before.checked_add(index).map(TargetId)
         };
         let others = told.tables().filter(|(server, _)| *server != number).map(|(server, table)| {
-            let ids = (0..per_server).map(|place| id(server, place));
+            let ids = (0..per_server).map(|index| id(server, index));
             (server, Standing::of(&Using::of_table(table, ids)))
         });
         let mut standing: BTreeMap<ServerId, Standing> = others.collect();

@@ -6,7 +6,7 @@ use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_planning::coordinator::{Publication, Report};
 use isonomia_policy::exchange::{Row, TARGETS_MAX, Table, rates};
 use isonomia_proto::XATTR_VALUE_LEN_MAX;
-use isonomia_store::PiecePlace;
+use isonomia_store::PieceCursor;
 use isonomia_units::{Edition, JobInfo, VolumeId};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub struct WantedPiece {
     /// The volume.
     pub volume: VolumeId,
     /// The piece.
-    pub place: PiecePlace,
+    pub cursor: PieceCursor,
 }
 
 impl WantedPiece {

@@ -72,14 +72,14 @@ pub(super) fn open(
     };
     let at = Ino(header.ino);
     // Who may have no more open files is told before one is made or cut for him.
-    let place = connection.session.reserve()?;
+    let reserved = connection.session.reserve()?;
     let open = || core.store.open_file(caller, at, path, &how, clock::wall());
     let opened = if how.truncate {
         resize(core, mapped(core, caller, at, path, !how.no_follow), 0, open, |opened| opened.ino)?
     } else {
         open()?
     };
-    core.add_reference(place, opened.ino, header.owner)?;
+    core.add_reference(reserved, opened.ino, header.owner)?;
     core.prefixes.note_opened(&core.store, opened.ino);
     if opened.created
         && let Some(hint) = OpenHint::read(header)

@@ -18,7 +18,7 @@ use std::sync::Arc;
 const PAGE_BYTES_MIN: u64 = 4096;
 /// `IORING_ENTER_GETEVENTS`: run what the kernel has left to this thread.
 const GET_EVENTS: u32 = 1;
-/// In place of a name, in epoll: of the ring …
+/// Instead of a name, in epoll: of the ring …
 const OF_RING: u64 = 0;
 /// … and of the events of all threads.
 const OF_ALL: u64 = 1;
@@ -34,7 +34,7 @@ static NOWHERE: Nowhere = Nowhere(UnsafeCell::new([0; PAGES_LEN_MAX as usize]));
 /// See the module.
 pub struct Ring {
     ring: IoUring,
-    /// Files of what was asked for and the kernel has not taken yet, in order. It holds them open itself from then on.
+    /// Files of what was asked for and the kernel has not taken yet, in order. It keeps them open itself from then on.
     untaken: VecDeque<Arc<OwnedFd>>,
     /// The ring, and what all threads wait for.
     events: OwnedFd,

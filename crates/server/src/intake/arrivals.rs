@@ -168,14 +168,14 @@ impl Core {
         };
         // What servers say to each other does not wait: it is how a server that starts hears of the policy.
         let let_in = match self.cluster.get().filter(|_| op != Op::Peer) {
-            Some(cluster) => cluster.startup_queue.hold(pending),
+            Some(cluster) => cluster.startup_queue.keep(pending),
             None => Some(pending),
         };
         let_in.map_or(Ok(()), |pending| self.enqueue(target, pending, now))
     }
 
     /// Queues a request that had to wait until this server may serve.
-    pub(crate) fn queue_held(&self, pending: Pending) {
+    pub(crate) fn queue_kept(&self, pending: Pending) {
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
         let connection = pending.connection.clone();
         if let Err(reason) = self.enqueue(target, pending, clock::now()) {

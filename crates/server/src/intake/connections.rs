@@ -34,7 +34,7 @@ impl Core {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner).warm(connection, now);
     }
 
-    /// Ends a connection and gives up all it held. `reason` if it is not the client's wish.
+    /// Ends a connection and gives up all it had. `reason` if it is not the client's wish.
     pub fn close(&self, connection: &Arc<Connection>, reason: Option<&dyn std::fmt::Display>) {
         if connection.is_closed.swap(true, Ordering::AcqRel) {
             return;

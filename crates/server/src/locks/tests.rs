@@ -21,8 +21,8 @@ fn after_a_start_those_come_first_who_had_locks() {
     assert_eq!(ask(lock(1, 0, 9, true), 50), Err(Denied::Early));
     claim(lock(1, 0, 9, true), 50).unwrap();
     claim(lock(2, 10, 19, false), 50).unwrap();
-    assert_eq!(claim(lock(3, 5, 5, false), 60), Err(Denied::Held), "it was not his");
-    assert_eq!(ask(lock(3, 5, 5, false), 60), Err(Denied::Held));
+    assert_eq!(claim(lock(3, 5, 5, false), 60), Err(Denied::Conflict), "it was not his");
+    assert_eq!(ask(lock(3, 5, 5, false), 60), Err(Denied::Conflict));
     // What one has is one's to change.
     ask(lock(1, 2, 5, false), 70).unwrap();
     assert_eq!(ask(lock(1, 2, 5, true), 70), Err(Denied::Early), "another one may claim a shared one");
@@ -40,9 +40,9 @@ fn shared_locks_go_together_and_exclusive_ones_alone() {
     let locks = Locks::default();
     acquire(&locks, lock(1, 0, 9, false)).unwrap();
     acquire(&locks, lock(2, 5, 20, false)).unwrap();
-    assert_eq!(acquire(&locks, lock(3, 20, 30, true)), Err(Denied::Held));
+    assert_eq!(acquire(&locks, lock(3, 20, 30, true)), Err(Denied::Conflict));
     acquire(&locks, lock(3, 21, 30, true)).unwrap();
-    assert_eq!(acquire(&locks, lock(1, 0, 9, true)), Err(Denied::Held), "an upgrade against a reader");
+    assert_eq!(acquire(&locks, lock(1, 0, 9, true)), Err(Denied::Conflict), "an upgrade against a reader");
     assert_eq!(locks.conflict(INO, Family::Ranges, &lock(4, 0, 99, true)), Some(lock(1, 0, 9, false)));
     assert_eq!(locks.conflict(INO, Family::Whole, &lock(4, 0, 99, true)), None);
     locks.release(INO, Family::Ranges, Owner::File(2), Span::ALL);
@@ -56,30 +56,30 @@ fn a_circle_of_waiting_owners_is_found() {
         locks.acquire(INO, Family::Ranges, lock(owner, byte, byte, true), (true, false), Nanos::from_millis(now))
     };
     (1..4).for_each(|n| at(n, n, 0).unwrap());
-    assert_eq!(at(2, 1, 1), Err(Denied::Held));
-    assert_eq!(at(3, 2, 2), Err(Denied::Held));
+    assert_eq!(at(2, 1, 1), Err(Denied::Conflict));
+    assert_eq!(at(3, 2, 2), Err(Denied::Conflict));
     assert_eq!(at(1, 3, 3), Err(Denied::Deadlock));
     // Who only asks what is in the way has given up, and who has not asked for a second.
     assert_eq!(locks.conflict(INO, Family::Ranges, &lock(2, 3, 3, true)), Some(lock(3, 3, 3, true)));
-    assert_eq!(at(1, 3, 4), Err(Denied::Held));
+    assert_eq!(at(1, 3, 4), Err(Denied::Conflict));
     assert_eq!(at(3, 2, 5), Err(Denied::Deadlock));
-    assert_eq!(at(3, 2, 1_500), Err(Denied::Held));
+    assert_eq!(at(3, 2, 1_500), Err(Denied::Conflict));
 }
 
 #[test]
-fn owners_that_are_gone_hold_nothing() {
+fn owners_that_are_gone_have_nothing() {
     let locks = Locks::default();
     let process = Owner::Process { session: 7, owner: 0 };
     acquire(&locks, Lock { owner: process, ..lock(0, 0, 5, true) }).unwrap();
     acquire(&locks, lock(2, 6, 9, true)).unwrap();
-    assert!(locks.holds(Holder::Session(7)) && locks.has_file_lock(INO, 2) && !locks.has_file_lock(Ino(1), 2));
-    locks.release_all([Holder::Session(7)]);
-    assert!(!locks.holds(Holder::Session(7)) && locks.has_file_lock(INO, 2) && locks.are_there_any_of_files());
-    locks.release_all([Holder::Session(8), Holder::File(2)]);
+    assert!(locks.has_any(Scope::Session(7)) && locks.has_file_lock(INO, 2) && !locks.has_file_lock(Ino(1), 2));
+    locks.release_all([Scope::Session(7)]);
+    assert!(!locks.has_any(Scope::Session(7)) && locks.has_file_lock(INO, 2) && locks.are_there_any_of_files());
+    locks.release_all([Scope::Session(8), Scope::File(2)]);
     assert!(!locks.are_there_any_of_files());
     assert_eq!(locks.count.load(Ordering::Relaxed), 0);
     let table = locks.table();
-    assert!(table.files.is_empty() && table.users.is_empty() && table.holders.is_empty());
+    assert!(table.files.is_empty() && table.users.is_empty() && table.scopes.is_empty());
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn who_ends_costs_what_he_had_locked() {
         let of_user = Lock { user, ..lock(u64::from(user), 0, 9, true) };
         locks.acquire(Ino(u64::from(user)), Family::Ranges, of_user, (false, false), Nanos::ZERO).unwrap();
     }
-    (0..1000).for_each(|number| locks.release_all([Holder::File(number)]));
-    locks.release_all((1000..1999).map(Holder::File));
+    (0..1000).for_each(|number| locks.release_all([Scope::File(number)]));
+    locks.release_all((1000..1999).map(Scope::File));
     assert_eq!(locks.count.load(Ordering::Relaxed), 1);
     assert_eq!(locks.table().looked_at, 1999);
 }
@@ -106,7 +106,7 @@ fn the_locks_of_one_user_cost_nobody_else_any() {
             locks.change(|table| {
                 table.files.entry((Ino(file), Family::Ranges)).or_default().push(of(1, 2 * n));
                 *table.users.entry(1).or_insert(0) += 1;
-                table.count_held(Holder::File(1), (Ino(file), Family::Ranges), 0, 1);
+                table.count(Scope::File(1), (Ino(file), Family::Ranges), 0, 1);
             });
         });
         assert_eq!(take(1 << 40), Err(Denied::TooMany), "of file {file}");
@@ -129,14 +129,14 @@ fn the_waiting_of_one_user_cost_nobody_else_their_wait() {
         locks.acquire(INO, Family::Ranges, lock, (true, false), Nanos::ZERO)
     };
     for owner in 0..WAITING_PER_USER_MAX as u64 {
-        assert_eq!(wait(1, 10 + owner), Err(Denied::Held));
+        assert_eq!(wait(1, 10 + owner), Err(Denied::Conflict));
     }
     assert_eq!(wait(1, 5), Err(Denied::TooMany));
-    assert_eq!(wait(1, 10), Err(Denied::Held), "who waits already goes on");
-    assert_eq!(wait(2, 6), Err(Denied::Held));
+    assert_eq!(wait(1, 10), Err(Denied::Conflict), "who waits already goes on");
+    assert_eq!(wait(2, 6), Err(Denied::Conflict));
 }
 
-/// What each byte is held as: by owner, 0 not at all, 1 shared, 2 exclusive.
+/// What each byte is locked as: by owner, 0 not at all, 1 shared, 2 exclusive.
 type Bytes = [[u8; 24]; 3];
 
 proptest! {
@@ -151,7 +151,7 @@ proptest! {
             let range = start as usize..=last as usize;
             let wanted = lock(owner as u64, start, last, kind == 2);
             let free = (0..3).filter(|other| *other != owner).all(|other| {
-                bytes[other][range.clone()].iter().all(|held| kind == 0 || kind + held < 3 || *held == 0)
+                bytes[other][range.clone()].iter().all(|locked| kind == 0 || kind + locked < 3 || *locked == 0)
             });
             if kind == 0 {
                 locks.release(INO, Family::Ranges, wanted.owner, wanted.span);
@@ -162,17 +162,17 @@ proptest! {
                 bytes[owner][range].fill(kind);
             }
             let table = locks.table();
-            let held = table.files.get(&(INO, Family::Ranges)).cloned().unwrap_or_default();
-            prop_assert_eq!(held.len(), table.users.values().sum::<usize>());
-            let mut holders = HashMap::new();
-            held.iter().for_each(|lock| *holders.entry(lock.owner.holder()).or_insert(0) += 1);
-            let place = (INO, Family::Ranges);
-            let counted = table.holders.iter().map(|(holder, files)| (*holder, files[&place])).collect();
-            prop_assert_eq!(&holders, &counted);
-            prop_assert_eq!(table.open_files, holders.len());
+            let locked = table.files.get(&(INO, Family::Ranges)).cloned().unwrap_or_default();
+            prop_assert_eq!(locked.len(), table.users.values().sum::<usize>());
+            let mut scopes = HashMap::new();
+            locked.iter().for_each(|lock| *scopes.entry(lock.owner.scope()).or_insert(0) += 1);
+            let key = (INO, Family::Ranges);
+            let counted = table.scopes.iter().map(|(scope, files)| (*scope, files[&key])).collect();
+            prop_assert_eq!(&scopes, &counted);
+            prop_assert_eq!(table.open_files, scopes.len());
             for (owner, row) in bytes.iter().enumerate() {
                 for (byte, expected) in (0..).zip(row) {
-                    let kinds: Vec<u8> = held
+                    let kinds: Vec<u8> = locked
                         .iter()
                         .filter(|lock| lock.owner == Owner::File(owner as u64))
                         .filter(|lock| lock.span.start <= byte && byte <= lock.span.last)

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Between two looks at records without an object.
 const SEARCH_EVERY: Nanos = Nanos::from_millis(10);
-/// Between a failure of the database, or of finding a place for the job, and the next attempt.
+/// Between a failure of the database, or of finding room for the job, and the next attempt.
 const RETRY_AFTER: Nanos = Nanos::from_secs(60);
 /// The longest sleep of the thread.
 const SLEEP_MAX: Nanos = Nanos::from_secs(60);

@@ -56,15 +56,15 @@ impl Core {
         }
     }
 
-    /// The segment of `ino`, of this generation; a new one, counted for the user of `place`, if there is none.
-    fn segment(&self, ino: Ino, generation: u32, place: &Permit) -> Result<Arc<Segment>, Unmapped> {
+    /// The segment of `ino`, of this generation; a new one, counted for the user of `permit`, if there is none.
+    fn segment(&self, ino: Ino, generation: u32, permit: &Permit) -> Result<Arc<Segment>, Unmapped> {
         if let Some(segment) = self.segments.find(ino) {
             return Ok(segment);
         }
-        let place = place.beside(0).map_err(|_| Unmapped::NoMemory)?;
+        let permit = permit.beside(0).map_err(|_| Unmapped::NoMemory)?;
         // It stays as long as it is mapped, with a name or without.
         self.store.namespace().acquire(ino)?;
-        let entered = self.segments.begin(ino, generation, place);
+        let entered = self.segments.begin(ino, generation, permit);
         if !matches!(entered, Ok((_, true))) {
             self.store.release(ino)?;
         }
@@ -77,13 +77,13 @@ impl Core {
         if state.mapping == Mapping::Going || self.holders.awaits_claims() {
             return Ok(false);
         }
-        let (is_held, _, told) = self.mappings.take(OWN_SESSION, ino).map_err(|TooMany| Unmapped::TooMany)?;
+        let (is_holder, _, told) = self.mappings.take(OWN_SESSION, ino).map_err(|TooMany| Unmapped::TooMany)?;
         state.mapping = Mapping::Asked;
         told.into_iter().for_each(|told| mapping::answer(self, told));
-        Ok(is_held)
+        Ok(is_holder)
     }
 
-    /// The segment of `ino` has the mapping no more, and waits for it no more. Nobody may hold the segment's state: a mount
+    /// The segment of `ino` has the mapping no more, and waits for it no more. Nobody may have locked the segment's state: a mount
     /// that writes back what its programs stored keeps the mapping where it is until it has had that.
     fn give_mapping(&self, ino: Ino) {
         self.mappings.give(OWN_SESSION, ino).into_iter().for_each(|told| mapping::answer(self, told));
@@ -189,7 +189,7 @@ pub fn run(core: &Core) {
 
 /// Gives the file's mapping back if nobody can store to the segment any more, and ends it if nobody has it.
 fn look_after(core: &Core, segment: &Segment) {
-    // Whoever holds it is using it.
+    // Whoever has locked it is using it.
     let Some(mut state) = segment.try_state() else { return };
     let now = clock::now();
     let is_too_soon = state.failed_at.is_some_and(|at| now.since(at) < TRIES_AGAIN_AFTER);

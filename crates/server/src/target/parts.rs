@@ -20,7 +20,7 @@ impl Target {
         self.queue().dispatcher.progress(now)
     }
 
-    /// Places a job in an order: see [`isonomia_policy::Arbiter::set_rank`].
+    /// Ranks a job in an order: see [`isonomia_policy::Arbiter::set_rank`].
     pub fn set_rank(&self, now: Nanos, job: JobId, rank: Option<u32>) {
         self.queue().dispatcher.set_rank(now, job, rank);
     }

@@ -16,8 +16,8 @@ fn connect(jobs: &Jobs, target: &Target, name: &str) -> Arc<Connection> {
     let job = jobs.join(info.clone()).unwrap().job;
     target.set_job(Nanos::ZERO, job.id, &info);
     let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
-    let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
-    Arc::new(Connection::of_root(job, Sessions::default().join(key), key, place))
+    let (key, permit) = ((0, 7), usage.take(0, false, 0).unwrap());
+    Arc::new(Connection::of_root(job, Sessions::default().join(key), key, permit))
 }
 
 fn pending(target: &Target, connection: &Arc<Connection>, op: Op, bytes: u64) -> Pending {
@@ -92,7 +92,7 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
     assert_eq!(manner, read_ahead::Manner::InPieces(PIECE_BYTES_MIN), "others wait for the device");
     let Action::ReadAhead(first, id) = target.next_action(ms(11)) else { panic!("the reader came first") };
     assert_eq!(*first, piece());
-    assert!(matches!(target.next_action(ms(11)), Action::Idle), "it takes the only place");
+    assert!(matches!(target.next_action(ms(11)), Action::Idle), "it takes the only slot");
     target.begin_chunk(ms(11), id);
     let served = target.end_chunk(ms(31), id, reader.job.id, ServedBy::Device).unwrap();
     assert_eq!(served.attributed, Some(Nanos::from_millis(20)));

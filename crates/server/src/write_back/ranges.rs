@@ -81,7 +81,7 @@ impl Ranges {
     }
 }
 
-/// The first number of `range` for which `is_so`, which holds for all that are greater; the end if there is none.
+/// The first number of `range` for which `is_so`, which is so for all that are greater; the end if there is none.
 fn first_where(range: Range<u64>, is_so: impl Fn(u64) -> bool) -> u64 {
     let Range { mut start, mut end } = range;
     while start < end {

@@ -58,8 +58,8 @@ struct Simulation {
     /// When the device is done with all that it was given.
     free_at: Nanos,
     at_device: HashMap<u64, (Item, Nanos, Nanos)>,
-    /// Writes whose replies are held; the process goes on with this one.
-    held: Vec<Write>,
+    /// Writes whose replies are delayed; the process goes on with this one.
+    delayed: Vec<Write>,
     /// The next write of each process that goes on and on.
     next_write: fn(Write) -> Option<Write>,
     read_until: Nanos,
@@ -87,7 +87,7 @@ impl Simulation {
             count: 0,
             free_at: Nanos::ZERO,
             at_device: HashMap::new(),
-            held: Vec::new(),
+            delayed: Vec::new(),
             next_write,
             read_until,
             latencies: Vec::new(),
@@ -149,7 +149,7 @@ impl Simulation {
             self.dispatcher.complete(self.now, id, ServedBy::Partly(work.since(wrote.unpaid))).unwrap();
             if let Some(next) = (self.next_write)(write) {
                 if wrote.is_ahead {
-                    self.held.push(next);
+                    self.delayed.push(next);
                 } else {
                     self.at(self.now + MEMORY_TIME + THINK, Event::Write(next));
                 }
@@ -181,10 +181,10 @@ impl Simulation {
             Item::Chunk(chunk) => {
                 let device = (self.now.since(begun), served.attributed.unwrap());
                 self.pages.finished(self.now, &chunk, Some(device));
-                let held = std::mem::take(&mut self.held);
-                for write in held {
+                let delayed = std::mem::take(&mut self.delayed);
+                for write in delayed {
                     if self.pages.state().is_ahead(write.job, MEMORY) {
-                        self.held.push(write);
+                        self.delayed.push(write);
                     } else {
                         self.at(self.now + THINK, Event::Write(write));
                     }

@@ -26,7 +26,7 @@ fn file(number: u64) -> PagesOf {
     PagesOf::File(Ino(number))
 }
 
-/// Writes `bytes` to the end of a file in requests of 256 KiB; whether the last reply was to be held.
+/// Writes `bytes` to the end of a file in requests of 256 KiB; whether the last reply was to be delayed.
 fn write(pages: &WriteBack, now: Nanos, job: JobId, ino: u64, from: u64, bytes: u64) -> bool {
     (0..bytes / (256 * KIB)).fold(false, |_, i| {
         let at = from + i * 256 * KIB;
@@ -213,8 +213,8 @@ fn only_who_is_ahead_by_more_than_his_part_waits() {
 
 fn pending(job: &Arc<Job>) -> Pending {
     let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
-    let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
-    let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, place);
+    let (key, permit) = ((0, 7), usage.take(0, false, 0).unwrap());
+    let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, permit);
     Pending {
         connection: Arc::new(connection),
         slot: 0,
@@ -287,23 +287,23 @@ fn paid(job: &Arc<Job>) -> Paid {
 }
 
 #[test]
-fn a_reply_is_held_until_the_device_has_caught_up() {
+fn a_reply_is_delayed_until_the_device_has_caught_up() {
     let pages = WriteBack::new(MEMORY, true);
     let job = Jobs::new(8, 8).join(JobInfo::new("j", "u", "g")).unwrap().job;
-    assert!(pages.hold(paid(&job)).is_some(), "nobody is ahead");
+    assert!(pages.delay(paid(&job)).is_some(), "nobody is ahead");
     let bound = pages.dirty().1.0;
     assert!(write(&pages, Nanos(1), job.id, 5, 0, bound + WINDOW_BYTES));
-    assert!(pages.hold(paid(&job)).is_none());
-    // One window is enough, or a little time; and the next one is held again.
+    assert!(pages.delay(paid(&job)).is_none());
+    // One window is enough, or a little time; and the next one is delayed again.
     let chunk = pages.next(job.id, LONG).unwrap();
     pages.begun(Nanos(2));
     let took = Nanos(WINDOW_BYTES * AHEAD.0 / bound);
     assert_eq!(pages.finished(Nanos(2) + took, &chunk, Some((took, took))).paid.len(), 1);
     let bound = pages.dirty().1.0;
     write(&pages, Nanos(3), job.id, 5, 0, bound + 2 * WINDOW_BYTES);
-    assert!(pages.hold(paid(&job)).is_none());
+    assert!(pages.delay(paid(&job)).is_none());
     assert_eq!(pages.stop().paid.len(), 1);
-    assert!(pages.hold(paid(&job)).is_some(), "nothing is held while the server stops");
+    assert!(pages.delay(paid(&job)).is_some(), "nothing is delayed while the server stops");
 }
 
 #[test]

@@ -59,8 +59,8 @@ pub fn once(way: Way, at: usize, len: usize, mut deed: impl FnMut(&mut Vec<u8>) 
 impl Between {
     /// In front of `server`; `deed` gives what is done with the next connection.
     pub fn new(server: &Address, mut deed: impl FnMut() -> Deed + Send + 'static) -> Self {
-        let Address::Tcp(place) = server else { panic!("{server} is not on TCP") };
-        let server = place.parse().unwrap();
+        let Address::Tcp(endpoint) = server else { panic!("{server} is not on TCP") };
+        let server = endpoint.parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("tcp:{}", listener.local_addr().unwrap()).parse().unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));

@@ -17,10 +17,10 @@ pub struct Cluster {
     pub dir: tempfile::TempDir,
 }
 
-/// So many ports of the loopback device that are free at the moment. All are held until all are found: none comes twice.
+/// So many ports of the loopback device that are free at the moment. All are kept until all are found: none comes twice.
 fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    let bound: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    bound.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
 /// A directory in memory, if there is one.

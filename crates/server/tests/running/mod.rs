@@ -61,7 +61,7 @@ impl Running {
         self.server.as_ref().expect("the server runs")
     }
 
-    /// Stops the server and starts it again in the same place.
+    /// Stops the server and starts it again in the same directory.
     pub fn restart(&mut self) {
         self.stop();
         self.server = Some(Server::start(self.config.clone()).unwrap());

@@ -22,7 +22,7 @@ pub const POLICIES: [&str; 14] = [
     "set10{job:a=1s}+latency{p99=5ms,job:b,size<=4KiB}",
 ];
 
-/// One that holds nobody up for long.
+/// One that delays nobody for long.
 pub const EXCLUSIVE: &str = "exclusive{lease=100ms,gap=10ms,order=fifo}";
 
 /// Those that a controller decides, and the one that they are compared with.
@@ -38,7 +38,7 @@ pub const DECIDED: [&str; 9] = [
     "gift{throttle=0.5,window=1000000000,system-window=1000000000,decide=100ms,tree=user-then-size-fair}",
 ];
 
-/// Appends to a file below `directory`, and makes and removes directories, until `is_over`; and finds each block once and in its place. How
+/// Appends to a file below `directory`, and makes and removes directories, until `is_over`; and finds each block once and at its position. How
 /// many there were.
 pub fn append(client: &Client, directory: &str, job: &str, is_over: &AtomicBool) -> u64 {
     let file = client.open(Ino::ROOT, format!("{directory}f-{job}").as_bytes(), &create()).unwrap();

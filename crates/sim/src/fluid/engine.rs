@@ -38,7 +38,7 @@ enum Event {
     /// Something happens in the clock of the closed system.
     Clock,
     /// A target decides anew, if its last decision is still this one.
-    Turn { target: u16, decision: u64 },
+    Change { target: u16, decision: u64 },
 }
 
 /// An application's current run.
@@ -164,7 +164,7 @@ fn with_engine<R>(
     run(&mut Engine::new(scenario, Some(&mut scheme))?)
 }
 
-/// The same with a scheme of one's own in the place of the scenario's, which says how sizes are told and no more.
+/// The same with a scheme of one's own instead of the scenario's, which says how sizes are told and no more.
 ///
 /// # Errors
 /// The scheme cannot decide.
@@ -280,11 +280,11 @@ impl<'a> Engine<'a> {
             Event::BeginIo { app } => self.begin_io(now, app),
             Event::EndIo { app, decision } if decision == self.decision => self.end_io(now, app),
             Event::EndIo { .. } => {}
-            Event::Turn { target, decision } if decision == self.singles[usize::from(target)].decision() => {
-                self.turn(now, target);
+            Event::Change { target, decision } if decision == self.singles[usize::from(target)].decision() => {
+                self.advance_target(now, target);
                 self.decide_at(now, target);
             }
-            Event::Turn { .. } => {}
+            Event::Change { .. } => {}
             Event::Clock if self.clock_at == now => self.clock_at = Nanos::MAX,
             Event::Clock => {}
             Event::Decide => {

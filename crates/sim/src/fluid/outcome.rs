@@ -14,7 +14,7 @@ pub struct Outcome {
     pub decisions: u64,
     /// Runs that ended.
     pub jobs_done: u64,
-    /// Part of the nodes' time that jobs held nodes, 0 to 1.
+    /// Part of the nodes' time that jobs had nodes, 0 to 1.
     pub node_utilization: f64,
     /// I/O that was done, as the time one target needs for it.
     pub io_target_s: f64,
@@ -24,7 +24,7 @@ pub struct Outcome {
     pub effective_bandwidth: f64,
     /// I/O done over the time of all targets while anybody was in an I/O phase, 0 to 1.
     pub effective_bandwidth_of_all: f64,
-    /// Compute nodes times hours that jobs held, by jobs that ended.
+    /// Compute nodes times hours that jobs had, by jobs that ended.
     pub node_hours_done: f64,
     /// GIFT's coupons, under GIFT.
     pub gift: Option<GiftOutcome>,

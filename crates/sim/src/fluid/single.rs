@@ -125,7 +125,7 @@ impl Single {
         self.holders == 0
     }
 
-    /// Decides anew: the number of the decision, and until when it holds.
+    /// Decides anew: the number of the decision, and until when it applies.
     pub(super) fn decide(&mut self) -> (u64, Nanos) {
         self.decision += 1;
         let mut change = Nanos::MAX;

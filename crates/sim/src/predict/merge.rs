@@ -33,19 +33,19 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Record, SourceError> {
     let mut numbers = Numbers::default();
     let first = parts.iter().map(|part| part.wall_ns).min().unwrap_or(0);
     for (of, part) in parts.into_iter().enumerate() {
-        let place = |at: Nanos| Nanos(at.since(part.began).0.saturating_add(part.wall_ns - first));
+        let shift = |at: Nanos| Nanos(at.since(part.began).0.saturating_add(part.wall_ns - first));
         let before = whole.targets.len();
         let Record { targets, requests, mut told, left_out, .. } = part.record;
         told.iter().for_each(|(_, _, told)| numbers.note(of, told));
         whole.requests.extend(requests.into_iter().map(|asked| Asked {
             target: before + asked.target,
             job: numbers.of(of, asked.job),
-            arrived: place(asked.arrived),
-            ended: asked.ended.map(place),
+            arrived: shift(asked.arrived),
+            ended: asked.ended.map(shift),
             ..asked
         }));
         told.iter_mut().for_each(|(at, target, told)| {
-            (*at, *target) = (place(*at), before + *target);
+            (*at, *target) = (shift(*at), before + *target);
             numbers.renumber(of, told);
         });
         whole.told.extend(told);

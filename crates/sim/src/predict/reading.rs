@@ -33,7 +33,7 @@ impl Work {
 /// Reads the record at `path`. A last line without an end is left out.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else than a record; the error names the line.
+/// The file cannot be read, or contains something else than a record; the error names the line.
 pub fn read(path: &Path) -> Result<Record, SourceError> {
     let record = read_one(path)?;
     if record.requests.is_empty() && record.left_out == 0 {
@@ -59,7 +59,7 @@ struct Reading {
     work: Vec<Work>,
     /// By target: its device's time is measured.
     is_measured: Vec<bool>,
-    /// By target and name: the place in the record of what is queued or in service, and what its target's work was when its turn came.
+    /// By target and name: the position in the record of what is queued or in service, and what its target's work was when its turn came.
     open: HashMap<(usize, u64), (usize, Option<f64>)>,
 }
 
@@ -151,7 +151,7 @@ impl Reading {
     }
 
     fn finish(mut self) -> Record {
-        // One that takes another's place when the record ends.
+        // One that replaces another when the record ends.
         let is_used = |record: &Record, target| {
             record.requests.iter().any(|asked| asked.target == target)
                 || record.told.iter().any(|told| told.1 == target)

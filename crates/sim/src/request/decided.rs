@@ -5,7 +5,7 @@
 
 use super::measure::GiftCoupons;
 use isonomia_allocation::AccountRecord;
-use isonomia_controller::{Given, JobKey, Kept, KnownJobs, Moment, Plan, Standing, Using, look_every, parts, places};
+use isonomia_controller::{Given, JobKey, Kept, KnownJobs, Moment, Plan, Standing, Using, look_every, parts};
 use isonomia_policy::exchange::{Meters, Usage};
 use isonomia_policy::{PolicySpec, Progress};
 use isonomia_units::{JobId, JobInfo, Nanos, ServerId, TargetId};
@@ -115,7 +115,7 @@ impl Controller {
                 Given::Ranks(ranks) => {
                     let order: Vec<_> =
                         ranks.iter().filter_map(|(job, rank)| Some((standing.job(*job)?, *rank))).collect();
-                    let places = places(order.iter().map(|(job, rank)| (job, *rank)), &self.known);
+                    let places = isonomia_controller::ranks(order.iter().map(|(job, rank)| (job, *rank)), &self.known);
                     told.extend(targets.iter().map(|at| Told::Places(*at, places.clone())));
                 }
             }

@@ -27,11 +27,11 @@ impl Checker<'_, '_> {
         let mut directories: Vec<u64> = seen.keys().filter(is_directory).copied().collect();
         directories.sort_unstable();
         // They are below the root, or will be, once what stands above them is.
-        let mut placed = HashSet::from([Ino::ROOT.0]);
+        let mut known = HashSet::from([Ino::ROOT.0]);
         for ino in directories {
             let (mut way, mut at) = (Vec::new(), Some(ino));
             let mut on_way = HashSet::new();
-            while let Some(next) = at.filter(|next| !placed.contains(next) && on_way.insert(*next)) {
+            while let Some(next) = at.filter(|next| !known.contains(next) && on_way.insert(*next)) {
                 way.push(next);
                 at = seen.get(&next).and_then(|seen| seen.parent);
             }
@@ -40,7 +40,7 @@ impl Checker<'_, '_> {
             if let Some(moved) = circle.and_then(|circle| circle.iter().min().copied()) {
                 self.break_circle(moved, seen[&moved].parent)?;
             }
-            placed.extend(way);
+            known.extend(way);
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Checker<'_, '_> {
     fn names_in(&self, dir: u64) -> Result<HashMap<Vec<u8>, Entry>, StoreError> {
         let mut found = HashMap::new();
         self.db.entries(dir, 0, |key, entry| {
-            // One that is written anew is removed from its old place.
+            // One that is written anew is removed from its old directory.
             let right_key = entry_key(&self.names, dir, key.name).encode();
             let changed = [right_key, key.encode()].iter().find_map(|key| self.entries.get(key).copied());
             if let Some(entry) = changed.unwrap_or(Some(entry)) {

@@ -99,7 +99,7 @@ fn names_and_links_are_repaired() {
     let (dir, file) = (scratch.ino("d"), scratch.ino("d/file"));
     scratch.with(|store| {
         let mut change = store.db.change();
-        // A name that leads nowhere, one in a wrong place, and a count that is wrong.
+        // A name that leads nowhere, one at a wrong position, and a count that is wrong.
         change.put_entry(store.namespace.entry_key(dir, b"gone"), Entry { ino: 999, kind: FileKind::Regular });
         let mut key = store.namespace.entry_key(dir, b"file").encode();
         change.set_raw_entry(&key, None);

@@ -100,10 +100,10 @@ fn seen(store: &Store) -> BTreeMap<Vec<u8>, (Attr, Vec<u8>)> {
 fn moved(from: &Store, mut to: Store, reopened: impl Fn(Store) -> Store) -> Store {
     from.freeze(VOLUME, || true).unwrap();
     to.namespace().skip_numbers(from.namespace().next_number()).unwrap();
-    let mut place = PiecePlace::BEGIN;
+    let mut cursor = PieceCursor::BEGIN;
     for number in 0.. {
         assert!(number < 1000, "no end");
-        let (piece, next) = from.piece(VOLUME, &place).unwrap();
+        let (piece, next) = from.piece(VOLUME, &cursor).unwrap();
         for _ in 0..2 {
             to.take_piece(VOLUME, &piece, NOW).unwrap();
         }
@@ -111,10 +111,10 @@ fn moved(from: &Store, mut to: Store, reopened: impl Fn(Store) -> Store) -> Stor
         if number % 3 == 2 {
             to = reopened(to);
         }
-        if next == PiecePlace::End {
+        if next == PieceCursor::End {
             break;
         }
-        place = next;
+        cursor = next;
     }
     to.finish_volume(VOLUME, &from.namespace().volume_record(VOLUME).unwrap()).unwrap();
     from.drop_volume(VOLUME).unwrap();
@@ -180,11 +180,11 @@ fn nothing_is_left_of_a_volume_that_did_not_come() {
     one.set_xattr(&Caller::ROOT, Ino::ROOT, b"v", true, b"user.of", b"its own", XattrHow::Either, NOW).unwrap();
     one.freeze(VOLUME, || true).unwrap();
     other.namespace().skip_numbers(one.namespace().next_number()).unwrap();
-    let mut place = PiecePlace::BEGIN;
-    while place != PiecePlace::End {
-        let (piece, next) = one.piece(VOLUME, &place).unwrap();
+    let mut cursor = PieceCursor::BEGIN;
+    while cursor != PieceCursor::End {
+        let (piece, next) = one.piece(VOLUME, &cursor).unwrap();
         other.take_piece(VOLUME, &piece, NOW).unwrap();
-        place = next;
+        cursor = next;
     }
     other.drop_volume(VOLUME).unwrap();
     is_clean(&other);

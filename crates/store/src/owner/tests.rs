@@ -71,7 +71,7 @@ fn who_takes_over_is_the_only_one_to_change_anything() {
     let new = Store::open(&config(dir.path(), true)).unwrap();
     assert_eq!((fence.instance(), new.fence().instance()), (Some(1), Some(2)));
     fence.renew();
-    assert!(!fence.holds() && new.fence().holds());
+    assert!(!fence.is_valid() && new.fence().is_valid());
     assert_eq!(fence.wait_for_end(), Some(crate::Loss::Replaced(2)));
     assert_eq!(new.write(kept, 0, &[2; 10_000], NOW).unwrap(), 10_000);
     let refused = [
@@ -150,7 +150,7 @@ fn a_lease_that_was_not_renewed_in_time_is_renewed_when_nobody_took_over() {
     fs::remove_file(dir.path().join("metadata").join(NAME)).unwrap();
     fence.lapse();
     fence.renew();
-    assert!(!fence.holds(), "without the record nobody knows");
+    assert!(!fence.is_valid(), "without the record nobody knows");
 }
 
 /// Starts on the directory, and ends as said: the line of that process.

@@ -1,4 +1,4 @@
-//! Damage that was met is known after a power cut, and what was written in its place is not taken for it.
+//! Damage that was met is known after a power cut, and what was written instead is not taken for it.
 
 use super::*;
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
 //! What the objects of spread files take: `st_blocks`.
 //!
 //! A `stat` asks no other server. Once a file rests, the servers of its objects are asked in the background, and what
-//! they count together is in its record until it is changed again. From then on an estimate takes its place: what was counted
+//! they count together is in its record until it is changed again. From then on an estimate replaces it: what was counted
 //! before, and what writers say that they have written since, but no more than the size without holes, unless that much was
 //! counted. So a file that was only made longer takes nothing, and one of which nobody has counted anything what its size
 //! would take.

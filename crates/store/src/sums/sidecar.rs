@@ -129,7 +129,7 @@ mod tests {
         let len = PAGES * PAGE_BYTES;
         let (read, shared) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
         let mut pages = vec![0_u8; PAGES];
-        // SAFETY: a mapping of its own at a place of the host's choosing, which nobody looks into and which ends here.
+        // SAFETY: a mapping of its own at an address of the host's choosing, which nobody looks into and which ends here.
         unsafe {
             let at = rustix::mm::mmap(std::ptr::null_mut(), len, read, shared, file, 0).unwrap();
             assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);

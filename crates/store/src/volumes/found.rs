@@ -8,16 +8,16 @@ use isonomia_units::VolumeId;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Volumes that are remembered: each has one place, which others may take.
-const PLACES: usize = 64;
+/// Volumes that are remembered: each has one entry, which others may take.
+const ENTRIES: usize = 64;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct FoundHere {
-    /// Changes so far, and one: nothing was found in an empty place.
+    /// Changes so far, and one: nothing was found in an empty entry.
     changes: AtomicU64,
     /// A volume's number, below the number of changes when it was found.
-    found: [AtomicU64; PLACES],
+    found: [AtomicU64; ENTRIES],
 }
 
 /// The number of changes when a look began.
@@ -36,13 +36,13 @@ impl FoundHere {
     pub fn has(&self, volume: VolumeId) -> Result<(), Before> {
         // In one order with who counts what is under way ([`crate::moving`]).
         let before = Before(self.changes.load(SeqCst));
-        let is_here = self.place(volume).load(SeqCst) == before.of(volume);
+        let is_here = self.entry(volume).load(SeqCst) == before.of(volume);
         if is_here { Ok(()) } else { Err(before) }
     }
 
     /// Notes that it is here, as a look found that began `before`.
     pub fn note(&self, volume: VolumeId, before: Before) {
-        self.place(volume).store(before.of(volume), SeqCst);
+        self.entry(volume).store(before.of(volume), SeqCst);
     }
 
     /// Where volumes are has changed.
@@ -50,8 +50,8 @@ impl FoundHere {
         self.changes.fetch_add(1, SeqCst);
     }
 
-    fn place(&self, volume: VolumeId) -> &AtomicU64 {
-        &self.found[usize::from(volume.0) % PLACES]
+    fn entry(&self, volume: VolumeId) -> &AtomicU64 {
+        &self.found[usize::from(volume.0) % ENTRIES]
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_was_found_counts_until_anything_changes() {
-        let (here, one, other) = (FoundHere::default(), VolumeId(1), VolumeId(1 + PLACES as u16));
+        let (here, one, other) = (FoundHere::default(), VolumeId(1), VolumeId(1 + ENTRIES as u16));
         let before = here.has(one).unwrap_err();
         here.note(one, before);
         assert!(here.has(one).is_ok() && here.has(other).is_err() && here.has(VolumeId(0)).is_err());

@@ -101,7 +101,7 @@ fn a_file_that_was_removed_after_the_copy_is_damaged_and_not_empty() {
 }
 
 #[test]
-fn a_copy_takes_no_place_and_leaves_no_part() {
+fn a_copy_replaces_nothing_and_leaves_no_part() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 1)).unwrap();
     (0..BEFORE).for_each(|number| drop(open(&store, &format!("file{number}"))));

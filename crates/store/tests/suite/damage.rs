@@ -299,7 +299,7 @@ fn a_suspect_file_that_nobody_reads_is_settled_too() {
 }
 
 #[test]
-fn files_written_without_checksums_are_not_held_to_old_ones() {
+fn files_written_without_checksums_are_not_compared_with_old_ones() {
     let dir = scratch_dir();
     let on = config(dir.path(), 1);
     let off = StoreConfig { checksums: false, ..on.clone() };

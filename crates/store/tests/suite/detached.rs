@@ -245,7 +245,7 @@ impl World {
         assert!(listed.iter().all(|listed| (0..PLACES).any(|object| place(object) == *listed)), "{listed:?}");
     }
 
-    /// What is told to be a hole is zeros, and data and holes take turns up to the end.
+    /// What is told to be a hole is zeros, and data and holes alternate up to the end.
     fn compare_holes(&self, object: usize, bytes: &[u8]) {
         let seek = |offset: usize, what| match self.store().objects().seek_object(place(object), offset as u64, what) {
             Ok(at) => Some(at as usize),

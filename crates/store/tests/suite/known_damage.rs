@@ -116,7 +116,7 @@ fn a_damaged_block_that_was_met_is_an_error_after_any_stop() {
 }
 
 #[test]
-fn a_detached_object_is_held_to_what_was_met_as_well() {
+fn a_detached_object_is_compared_with_what_was_met_as_well() {
     let dir = scratch_dir();
     let config = at_start(&config(dir.path(), 2), "the same");
     let (store, mut bytes) = (Store::open(&config).unwrap(), [0; BLOCK]);

@@ -12,7 +12,7 @@ pub fn at(secs: i64) -> Timestamp {
     Timestamp::new(secs, 0).unwrap()
 }
 
-/// A directory for one test, in memory where there is such a place.
+/// A directory for one test, in memory where there is any.
 pub fn scratch_dir() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };

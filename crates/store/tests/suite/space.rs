@@ -36,8 +36,8 @@ fn write_kept(store: &Store) -> Ino {
 }
 
 /// Gives the file `kept` its other name, or that name back.
-fn rename_kept(store: &Store, turn: u64) {
-    let (old, new) = if turn.is_multiple_of(2) { (b"kept", b"away") } else { (b"away", b"kept") };
+fn rename_kept(store: &Store, repeat: u64) {
+    let (old, new) = if repeat.is_multiple_of(2) { (b"kept", b"away") } else { (b"away", b"kept") };
     store.rename(&ROOT, Ino::ROOT, old, Ino::ROOT, new, Default::default(), at(5)).unwrap();
 }
 

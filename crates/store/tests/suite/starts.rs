@@ -96,8 +96,8 @@ fn objects_of_no_file_that_cannot_be_removed_keep_nobody_from_his_files() {
     drop(store);
     // Neither the object of a file that was removed nor one of a file that never was is what it ought to be.
     std::fs::remove_file(&path).unwrap();
-    for place in [&path, &stranger] {
-        std::fs::create_dir(place).unwrap();
+    for dir in [&path, &stranger] {
+        std::fs::create_dir(dir).unwrap();
     }
     for _ in 0..2 {
         let store = Store::open(&config).unwrap();

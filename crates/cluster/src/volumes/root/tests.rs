@@ -127,7 +127,7 @@ fn replacing_takes_the_name_when_the_other_one_is_gone() {
         told.make("b");
         refused(&told.ask(rename("a", "b", RenameHow::NoReplace)), Refusal::Exists);
         assert!(told.ask(rename("a", "b", RenameHow::Replace)).answers.is_empty());
-        assert!(told.say(1, Outcome::Held).answers.is_empty());
+        assert!(told.say(1, Outcome::Prepared).answers.is_empty());
         let early = told.say(2, outcome).answers;
         let late = told.say(1, Outcome::Renamed).answers;
         let answers: Vec<bool> = early.iter().chain(&late).map(|(_, result)| result.is_ok()).collect();
@@ -139,12 +139,12 @@ fn replacing_takes_the_name_when_the_other_one_is_gone() {
 }
 
 #[test]
-fn an_exchange_is_given_up_while_one_of_the_two_is_not_held() {
+fn an_exchange_is_given_up_while_one_of_the_two_is_not_prepared() {
     let mut told = Told::new();
     told.make("a");
     told.make("b");
     assert!(told.ask(rename("a", "b", RenameHow::Exchange)).answers.is_empty());
-    told.say(1, Outcome::Held);
+    told.say(1, Outcome::Prepared);
     let mut decisions = Decisions::default();
     told.root.forget(RequestId(told.next), &mut decisions);
     assert_eq!(decisions.changed.len(), 2, "both are let go");
@@ -153,8 +153,8 @@ fn an_exchange_is_given_up_while_one_of_the_two_is_not_held() {
     assert_eq!(told.names(), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
     // And the next one succeeds.
     told.ask(rename("a", "b", RenameHow::Exchange));
-    told.say(1, Outcome::Held);
-    told.say(2, Outcome::Held);
+    told.say(1, Outcome::Prepared);
+    told.say(2, Outcome::Prepared);
     assert!(told.say(2, Outcome::Renamed).answers.is_empty());
     assert_eq!(told.say(1, Outcome::Renamed).answers.len(), 1);
     assert_eq!(told.names(), [("a".to_owned(), 2), ("b".to_owned(), 1)]);

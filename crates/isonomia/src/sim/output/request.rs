@@ -8,7 +8,7 @@ use isonomia_sim::request::{JobOutcome, Outcome};
 use isonomia_units::Nanos;
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// Lines that a plot can hold and be read.
+/// Lines that a plot can have and be read.
 const LINES_MAX: usize = 12;
 /// The first columns of the table, which are no numbers.
 pub const TEXT_COLUMNS: usize = 2;

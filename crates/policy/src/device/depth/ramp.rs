@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn it_turns_once_and_halves_as_long_as_that_costs_little() {
+    fn it_reverses_once_and_halves_as_long_as_that_costs_little() {
         let mut ramp = Ramp::up(8, None);
         assert_eq!(ramp.learn(&done(80), 8, 128), Some(16));
         assert_eq!((ramp.learn(&done(80), 16, 128), ramp.found()), (Some(4), 8));

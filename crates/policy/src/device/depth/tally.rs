@@ -6,7 +6,7 @@
 //! the other span are what its requests are counted at*. For counted at its own, a device does one second of work in each
 //! second whatever it does. At the first span's prices the ratio of both is Laspeyres' index of quantities, at the second's
 //! Paasche's. Either is off where a queue in the device evens out what requests take; their geometric mean, Fisher's ideal
-//! index, is off by less and is exactly the inverse if the spans change places: so no two depths can each seem better than
+//! index, is off by less and is exactly the inverse if the spans are swapped: so no two depths can each seem better than
 //! the other.
 //!
 //! Requests are of one kind if they are of one job and about as large. Where only one kind comes, the index is the ratio of

@@ -152,7 +152,7 @@ fn a_disk_that_orders_its_queue_is_given_one() {
 }
 
 /// The members of a RAID are busy by chance: with as many requests as members a third of them is idle. One job alone has as many
-/// as help at all; several have fewer, so that the rest waits where the policy holds.
+/// as help at all; several have fewer, so that the rest waits where the policy decides.
 #[test]
 fn a_raid_is_given_more_than_it_has_members() {
     for members in [4, 8, 16] {
@@ -207,7 +207,7 @@ fn where_nobody_waits_nothing_changes() {
 }
 
 #[test]
-fn jobs_that_share_a_disk_wait_where_the_policy_holds() {
+fn jobs_that_share_a_disk_wait_where_the_policy_decides() {
     // Five processes of two jobs: none would ever wait at the depth that there is at first.
     for service in [(|_, _| 1.0) as Service, |_, random| jittery(1.0, random)] {
         let mut run = Run::shared(8);

@@ -19,7 +19,7 @@ pub(super) enum Owner {
     Job(Arc<str>, Arc<str>),
 }
 
-/// A queued request of the class by its place among all arrivals, and its number.
+/// A queued request of the class by its position among all arrivals, and its number.
 pub(super) type Queued = (u64, u32);
 
 struct Account {
@@ -36,8 +36,8 @@ struct Account {
     queue: BTreeMap<Queued, Nanos>,
     /// What all of that costs.
     waiting: Nanos,
-    /// The first of the queue, if it may go ahead: as it stands among the turns.
-    turn: Option<Queued>,
+    /// The first of the queue, if it may go ahead: as it stands among the candidates.
+    candidate: Option<Queued>,
 }
 
 /// All accounts, by number.
@@ -49,7 +49,7 @@ pub(super) struct Accounts {
     /// Those that nobody refers to and who owe something, the one that left first in front.
     owing: VecDeque<u32>,
     /// The first queued request of everybody who may go ahead.
-    turns: BTreeSet<(Queued, u32)>,
+    candidates: BTreeSet<(Queued, u32)>,
 }
 
 impl Accounts {
@@ -60,7 +60,7 @@ impl Accounts {
             vacant: Vec::new(),
             numbers: BTreeMap::new(),
             owing: VecDeque::new(),
-            turns: BTreeSet::new(),
+            candidates: BTreeSet::new(),
         }
     }
 
@@ -83,7 +83,7 @@ impl Accounts {
             ahead_requests: 0,
             queue: BTreeMap::new(),
             waiting: Nanos::ZERO,
-            turn: None,
+            candidate: None,
         };
         let account = self.vacant.pop().unwrap_or(self.accounts.len() as u32);
         if account as usize == self.accounts.len() {
@@ -180,21 +180,21 @@ impl Accounts {
 
     /// Whose request goes ahead next, and its number.
     pub(super) fn first(&self) -> Option<(u32, u32)> {
-        self.turns.first().map(|&((_, number), account)| (account, number))
+        self.candidates.first().map(|&((_, number), account)| (account, number))
     }
 
-    /// Brings the turns in line with an account.
+    /// Brings the candidates in line with an account.
     fn settle(&mut self, account: u32) {
         let ahead_max = self.ahead_max;
         let state = self.of(account);
         let fits = |cost: Nanos| state.ahead == Nanos::ZERO || state.ahead + cost <= ahead_max;
         let first = state.queue.first_key_value();
         let may_go = state.ahead_requests < AHEAD_REQUESTS_MAX;
-        let turn = first.filter(|(_, cost)| may_go && fits(**cost)).map(|(queued, _)| *queued);
-        let before = std::mem::replace(&mut state.turn, turn);
-        if before != turn {
-            before.map(|before| self.turns.remove(&(before, account)));
-            turn.map(|turn| self.turns.insert((turn, account)));
+        let candidate = first.filter(|(_, cost)| may_go && fits(**cost)).map(|(queued, _)| *queued);
+        let before = std::mem::replace(&mut state.candidate, candidate);
+        if before != candidate {
+            before.map(|before| self.candidates.remove(&(before, account)));
+            candidate.map(|candidate| self.candidates.insert((candidate, account)));
         }
     }
 }

@@ -13,7 +13,7 @@ impl Engine<'_> {
         let rate = self.scenario.bandwidth.bytes_per_s() as f64;
         let told_s = told.map(|wrong| (volume_s * wrong * rate).ceil().max(1.0) / rate);
         for &target in targets {
-            self.turn(now, target);
+            self.advance_target(now, target);
         }
         let expected = self.expect(now, app, weight, targets, told_s);
         for (at, &target) in targets.iter().enumerate() {
@@ -50,7 +50,7 @@ impl Engine<'_> {
                 return;
             }
             for target in changed {
-                self.turn(now, target as u16);
+                self.advance_target(now, target as u16);
                 self.decide_at(now, target as u16);
             }
         }
@@ -67,7 +67,7 @@ impl Engine<'_> {
     }
 
     /// Lets time pass at a target that decides for itself.
-    pub(super) fn turn(&mut self, now: Nanos, target: u16) {
+    pub(super) fn advance_target(&mut self, now: Nanos, target: u16) {
         if let Some(closed) = &mut self.closed {
             closed.advance_target(now, u32::from(target), &mut self.singles);
         }
@@ -99,7 +99,7 @@ impl Engine<'_> {
             closed.settle(now, u32::from(target), &mut self.singles);
         }
         if until < Nanos::MAX {
-            self.schedule(until, Event::Turn { target, decision });
+            self.schedule(until, Event::Change { target, decision });
         }
     }
 }

@@ -122,7 +122,7 @@ impl Engine<'_> {
         for (&target, &left) in run.targets.iter().zip(&job.left_s) {
             left_total += left;
             left_most = left_most.max(left);
-            // A target that is done with this application is still one that it holds for its phase.
+            // A target that is done with this application is still one that it occupies for its phase.
             asked[usize::from(target)] = true;
             if left > 0.0 {
                 demands.push(Demand { target: self.indices[usize::from(target)], remaining: told(left) });

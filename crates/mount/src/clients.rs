@@ -1,4 +1,4 @@
-//! Whose session a request goes through: one client for each user, group list, and job that uses the mount.
+//! Which client a request goes through: one for each user, group list, and job that uses the mount.
 //!
 //! The kernel says which user and group, and which thread, a request comes from; `/proc` says the rest. A server
 //! checks permissions for that user, and shares by that job, as if the program had connected itself.
@@ -27,12 +27,12 @@ const BELIEVED_AT_LEAST: Duration = Duration::from_millis(5);
 const BELIEVED_AT_MOST: Duration = Duration::from_secs(1);
 /// Threads that are remembered at once.
 const CALLERS_MAX: usize = 4_096;
-/// Sessions at once, open files aside: users times jobs.
+/// Clients at once, open files aside: users times jobs.
 const CLIENTS_MAX: usize = 1_024;
-/// A session that nobody used for so long, and through which no file is open, is closed.
+/// A client that nobody used for so long, and through which no file is open, is closed.
 const IDLE_FOR: Duration = Duration::from_secs(10);
 
-/// Where and how sessions are opened.
+/// Where and how clients connect.
 #[derive(Clone, Debug)]
 pub struct Reach {
     /// Servers of one file system.
@@ -43,7 +43,7 @@ pub struct Reach {
     pub key_file: Option<String>,
     /// Who may run the server, besides this user and root.
     pub server_user: Option<u32>,
-    /// How sessions on TCP are protected.
+    /// How connections on TCP are protected.
     pub protection: Protection,
 }
 
@@ -81,7 +81,7 @@ pub struct Own {
 }
 
 /// See the module.
-pub struct Sessions {
+pub struct Clients {
     reach: Reach,
     own: Own,
     callers: RwLock<HashMap<Caller, Known>>,
@@ -109,18 +109,18 @@ struct Open {
     last_used: Instant,
 }
 
-impl Sessions {
-    /// No sessions as yet.
+impl Clients {
+    /// No clients as yet.
     pub fn new(reach: Reach, own: Own) -> Self {
         Self { reach, own, callers: RwLock::default(), clients: Mutex::default() }
     }
 
-    /// The session of this process itself.
+    /// The client of this process itself.
     pub fn own(&self) -> Result<Arc<Client>, Errno> {
         self.client(self.own.claims.clone())
     }
 
-    /// The session for a request of `caller`.
+    /// The client for a request of `caller`.
     pub fn of(&self, caller: Caller, need: Need) -> Result<Arc<Client>, Errno> {
         let is_own = (caller.uid, caller.gid) == (self.own.uid, self.own.gid);
         let asks_for = self.own.speaks_for_others && !is_own;
@@ -172,7 +172,7 @@ impl Sessions {
         Ok(client)
     }
 
-    /// Forgets threads that were not seen lately, and closes sessions that nobody uses. To be called now and then.
+    /// Forgets threads that were not seen lately, and closes clients that nobody uses. To be called now and then.
     pub fn sweep(&self) {
         let now = Instant::now();
         let mut callers = self.callers.write().unwrap_or_else(PoisonError::into_inner);
@@ -233,11 +233,11 @@ pub fn errno(error: &Error) -> Errno {
 mod tests {
     use super::*;
 
-    fn sessions(uid: u32, speaks_for_others: bool) -> Sessions {
+    fn clients(uid: u32, speaks_for_others: bool) -> Clients {
         let addresses = "unix:/nonexistent/socket".parse().unwrap();
         let protection = Protection::default();
         let reach = Reach { addresses, timeout: Nanos(1), key_file: None, server_user: None, protection };
-        Sessions::new(reach, Own { uid, gid: 7, speaks_for_others, claims: Claims::default() })
+        Clients::new(reach, Own { uid, gid: 7, speaks_for_others, claims: Claims::default() })
     }
 
     fn me(uid: u32) -> Caller {
@@ -250,17 +250,17 @@ mod tests {
 
     #[test]
     fn others_are_spoken_for_and_the_mounts_own_user_is_not() {
-        let all = sessions(0, true);
+        let all = clients(0, true);
         assert_eq!(principal(&all.of(me(0), Need::Permission).unwrap()), None);
         assert_eq!(principal(&all.of(me(4_321), Need::Permission).unwrap()), Some((4_321, 7)));
         assert_eq!(principal(&all.of(Caller { gid: 8, ..me(0) }, Need::Permission).unwrap()), Some((0, 8)));
-        let one = sessions(5, false);
+        let one = clients(5, false);
         assert_eq!(principal(&one.of(me(5), Need::Permission).unwrap()), None);
     }
 
     #[test]
-    fn one_session_serves_one_user_and_job() {
-        let all = sessions(0, true);
+    fn one_client_serves_one_user_and_job() {
+        let all = clients(0, true);
         let first = all.of(me(4_321), Need::Permission).unwrap();
         assert!(Arc::ptr_eq(&first, &all.of(me(4_321), Need::Permission).unwrap()));
         assert!(Arc::ptr_eq(&first, &all.of(me(4_321), Need::Sharing).unwrap()));
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_has_been_true_for_longer_is_believed_for_longer() {
-        let client = sessions(0, true).of(me(0), Need::Sharing).unwrap();
+        let client = clients(0, true).of(me(0), Need::Sharing).unwrap();
         let since = Instant::now();
         let believed_for = |true_for_ms: u64, later_ms: u64| {
             let read_at = since + Duration::from_millis(true_for_ms);
@@ -286,6 +286,6 @@ mod tests {
     fn nobody_whose_groups_are_unknown_is_let_through() {
         // Above the largest number that Linux gives to a process.
         let nobody = Caller { pid: (1 << 22) + 1, uid: 4_321, gid: 7 };
-        assert_eq!(sessions(0, true).of(nobody, Need::Permission).err(), Some(Errno::ACCESS));
+        assert_eq!(clients(0, true).of(nobody, Need::Permission).err(), Some(Errno::ACCESS));
     }
 }

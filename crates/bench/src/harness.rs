@@ -15,8 +15,8 @@ use std::time::Duration;
 const MEMORY_DIR: &str = "/dev/shm";
 /// A sleep that is so much too long was none: somebody stopped this program, and probably others with it.
 const LATE_NS_MAX: u64 = 500_000_000;
-/// So often a turn is taken again at most.
-const TURNS_MAX: u32 = 10;
+/// So often a run is made at most until nothing disturbs it.
+const TRIES_MAX: u32 = 10;
 
 /// The programs that are run.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Programs {
 }
 
 /// One run; its directory goes when it is dropped.
-pub struct Session {
+pub struct Harness {
     /// The programs.
     pub programs: Programs,
     scratch: tempfile::TempDir,
@@ -37,7 +37,7 @@ pub struct Session {
     stopped_ns: AtomicU64,
 }
 
-impl Session {
+impl Harness {
     /// Finds the programs and makes the directory. From here on SIGINT, SIGTERM, and SIGHUP end the run in order.
     pub fn new(isonomia: Option<&Path>) -> Result<Self> {
         let bench = std::env::current_exe().context("cannot tell where this program is")?;
@@ -78,12 +78,12 @@ impl Session {
         self.check()
     }
 
-    /// Takes a turn again in which this program was stopped, as somebody may do who measures beside: what it gave says
+    /// Repeats a run in which this program was stopped, as somebody may do who measures beside: what it gave says
     /// nothing.
-    pub fn undisturbed<T>(&self, mut turn: impl FnMut() -> Result<T>) -> Result<T> {
-        for _ in 0..TURNS_MAX {
+    pub fn undisturbed<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES_MAX {
             let before = self.stopped_ns.load(Ordering::Relaxed);
-            let done = turn();
+            let done = run();
             self.check()?;
             if self.stopped_ns.load(Ordering::Relaxed) == before {
                 return done;

@@ -1,11 +1,11 @@
 //! A mount from its beginning to its end.
 
+use crate::clients::{Clients, Own, Reach};
 use crate::filesystem::MountedFiles;
 use crate::mappings::Mappings;
 use crate::mount_point::{self, FILE_SYSTEM_TYPE, MountPointError};
 use crate::options::Options;
 use crate::poller::Poller;
-use crate::sessions::{Own, Reach, Sessions};
 use fuser::{Config, MountOption, Session, SessionACL};
 use isonomia_client::{Address, Ino, identity};
 use std::io;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// The kernel's poller to file systems of programs.
 const DEVICE: &str = "/dev/fuse";
-/// Between two looks for sessions that nobody uses.
+/// Between two looks for clients that nobody uses.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// A mount that cannot be made.
@@ -27,7 +27,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 pub enum MountError {
     /// The mount point.
     #[error(transparent)]
-    Place(#[from] MountPointError),
+    MountPoint(#[from] MountPointError),
     /// The kernel has no FUSE, or this container does not show it.
     #[error("{DEVICE} cannot be opened: {error}{hint}", hint = hint(.error))]
     Device {
@@ -57,21 +57,21 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// A mount that stands, and is not served as yet: programs that use it wait.
 pub struct Mounted {
-    session: Session<MountedFiles>,
-    sessions: Arc<Sessions>,
+    fuse: Session<MountedFiles>,
+    clients: Arc<Clients>,
     mappings: Arc<Mappings>,
-    place: PathBuf,
+    mount_point: PathBuf,
 }
 
 /// Ends a mount from another thread.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
-    place: PathBuf,
+    mount_point: PathBuf,
 }
 
 /// Mounts at `path`. The server must answer: a mount of nothing is an error now, not at the first program.
 pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
-    let place = mount_point::prepare(path)?;
+    let mount_point = mount_point::prepare(path)?;
     std::fs::OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| MountError::Device { error })?;
     let uid = rustix::process::geteuid().as_raw();
     let speaks_for_others = uid == 0 || options.allow_other;
@@ -88,18 +88,19 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         server_user: options.server_user,
         protection: options.protection.clone(),
     };
-    let sessions = Arc::new(Sessions::new(reach, own));
-    let own = sessions.own().map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?;
+    let clients = Arc::new(Clients::new(reach, own));
+    let own = clients.own().map_err(|errno| MountError::System { path: mount_point.clone(), error: errno.into() })?;
     let root = own.look_up(Ino::ROOT, b"", false).map_err(MountError::Server)?;
     let poller = Poller::new(std::thread::available_parallelism().map_or(1, NonZero::get));
-    let mappings = Arc::new(Mappings::new(sessions.clone(), options.timeout));
+    let mappings = Arc::new(Mappings::new(clients.clone(), options.timeout));
     let checks = kernel_checks(options, speaks_for_others);
     let proofs_and_checks = (root.capability.is_proven(), checks);
-    let files = MountedFiles::new(sessions.clone(), mappings.clone(), poller.clone(), proofs_and_checks, options);
-    let session = Session::new(files, &place, &config(options, checks)).map_err(|error| refusal(&place, error))?;
-    let device = session.as_fd().try_clone_to_owned();
-    poller.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
-    Ok(Mounted { session, sessions, mappings, place })
+    let files = MountedFiles::new(clients.clone(), mappings.clone(), poller.clone(), proofs_and_checks, options);
+    let fuse =
+        Session::new(files, &mount_point, &config(options, checks)).map_err(|error| refusal(&mount_point, error))?;
+    let device = fuse.as_fd().try_clone_to_owned();
+    poller.open(device.map_err(|error| MountError::System { path: mount_point.clone(), error })?);
+    Ok(Mounted { fuse, clients, mappings, mount_point })
 }
 
 /// Whether the kernel is to check permissions, too. The server checks whoever looks up, opens or changes something, but of
@@ -139,7 +140,7 @@ fn config(options: &Options, kernel_checks: bool) -> Config {
 }
 
 /// What a user can do about it, where that is known.
-fn refusal(place: &Path, error: io::Error) -> MountError {
+fn refusal(mount_point: &Path, error: io::Error) -> MountError {
     if error.kind() == io::ErrorKind::NotFound {
         return MountPointError::FusermountMissing.into();
     }
@@ -148,41 +149,41 @@ fn refusal(place: &Path, error: io::Error) -> MountError {
         Some(_) => error,
         None => io::Error::new(error.kind(), error.to_string().trim_end().to_owned()),
     };
-    MountError::System { path: place.to_owned(), error }
+    MountError::System { path: mount_point.to_owned(), error }
 }
 
 impl Mounted {
     /// What ends this mount.
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { place: self.place.clone() }
+        Unmounter { mount_point: self.mount_point.clone() }
     }
 
     /// Where it is mounted: an absolute path.
-    pub fn place(&self) -> &Path {
-        &self.place
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
     }
 
     /// Serves programs until the mount ends.
     pub fn serve(self) -> io::Result<()> {
-        let Self { session, sessions, mappings, place } = self;
-        mappings.start(session.notifier());
+        let Self { fuse, clients, mappings, mount_point } = self;
+        mappings.start(fuse.notifier());
         let (end, ended) = mpsc::channel::<()>();
         let sweeper = std::thread::Builder::new().name("sweeper".to_owned()).spawn(move || {
             while ended.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {
-                sessions.sweep();
+                clients.sweep();
             }
         })?;
-        let outcome = run(session);
+        let outcome = run(fuse);
         drop(end);
         // It has no result but its end.
         let _ = sweeper.join();
-        if is_aborted(&outcome) && !mount_point::is_ours(&place) {
+        if is_aborted(&outcome) && !mount_point::is_ours(&mount_point) {
             // It was unmounted, and ended while the kernel handed over one of its last requests.
             return Ok(());
         }
         if outcome.is_err() {
             // Whatever broke, programs must not wait for a mount that nobody serves. It may be gone already.
-            let _ = mount_point::detach(&place, true);
+            let _ = mount_point::detach(&mount_point, true);
         }
         outcome
     }
@@ -192,10 +193,10 @@ fn is_aborted(outcome: &io::Result<()>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionAborted)
 }
 
-/// Runs the session to its end without `fuser`'s unmounting after it: by then somebody has unmounted, and what is at
-/// the place now, if anything, is not ours (`fuser` 0.18 does not tell).
-fn run(session: Session<MountedFiles>) -> io::Result<()> {
-    let background = Box::leak(Box::new(session.spawn()?));
+/// Serves the kernel to the end without `fuser`'s unmounting after it: by then somebody has unmounted, and what is at
+/// the mount point now, if anything, is not ours (`fuser` 0.18 does not tell).
+fn run(fuse: Session<MountedFiles>) -> io::Result<()> {
+    let background = Box::leak(Box::new(fuse.spawn()?));
     let finished = std::thread::spawn(|| Ok(()));
     let guard = std::mem::replace(&mut background.guard, finished);
     guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread that serves requests panicked")))
@@ -205,13 +206,13 @@ impl Unmounter {
     /// Unmounts. If programs use the mount, it vanishes for others and ends with the last of them; then this gives
     /// false.
     pub fn unmount(&self) -> Result<bool, MountPointError> {
-        if !mount_point::is_ours(&self.place) {
+        if !mount_point::is_ours(&self.mount_point) {
             // Somebody else was first.
             return Ok(true);
         }
-        match mount_point::detach(&self.place, false) {
+        match mount_point::detach(&self.mount_point, false) {
             Ok(()) => Ok(true),
-            Err(MountPointError::Busy(_)) => mount_point::detach(&self.place, true).map(|()| false),
+            Err(MountPointError::Busy(_)) => mount_point::detach(&self.mount_point, true).map(|()| false),
             Err(error) => Err(error),
         }
     }

@@ -25,7 +25,7 @@ pub type Shared = fn() -> Vec<(Capability, u64, LockKind)>;
 
 /// One of them: the request by which it was got, for these bytes, and from whom.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct OwnLock {
     /// `None` if it is not known who has it.
     pub server: Option<ServerId>,
     pub request: RequestHeader,
@@ -34,15 +34,15 @@ pub(crate) struct Held {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct HeldLocks {
+pub(crate) struct OwnLocks {
     is_busy: AtomicBool,
-    all: UnsafeCell<Vec<Held>>,
+    all: UnsafeCell<Vec<OwnLock>>,
     count: AtomicUsize,
     lost: AtomicUsize,
 }
 
 // SAFETY: `all` is touched only by the thread that changed `is_busy` from false to true, or by the only one of a forked child.
-unsafe impl Sync for HeldLocks {}
+unsafe impl Sync for OwnLocks {}
 
 /// First and last byte.
 fn span(request: &RequestHeader) -> (u64, u64) {
@@ -50,7 +50,7 @@ fn span(request: &RequestHeader) -> (u64, u64) {
     (request.offset, if is_to_end { u64::MAX } else { request.offset.saturating_add(request.ino2 - 1) })
 }
 
-impl Held {
+impl OwnLock {
     /// Whether `request` is about locks of the same file, owner and family.
     fn is_beside(&self, request: &RequestHeader) -> bool {
         let of =
@@ -69,8 +69,8 @@ impl Held {
     }
 }
 
-impl HeldLocks {
-    fn with<T>(&self, what: impl FnOnce(&mut Vec<Held>) -> T) -> T {
+impl OwnLocks {
+    fn with<T>(&self, what: impl FnOnce(&mut Vec<OwnLock>) -> T) -> T {
         while self.is_busy.load(Ordering::Relaxed) || self.is_busy.swap(true, Ordering::Acquire) {
             rustix::thread::sched_yield();
         }
@@ -78,7 +78,7 @@ impl HeldLocks {
         let all = unsafe { &mut *self.all.get() };
         let done = what(all);
         self.count.store(all.len(), Ordering::Relaxed);
-        self.lost.store(all.iter().filter(|held| held.is_lost).count(), Ordering::Relaxed);
+        self.lost.store(all.iter().filter(|own| own.is_lost).count(), Ordering::Relaxed);
         self.is_busy.store(false, Ordering::Release);
         done
     }
@@ -95,7 +95,7 @@ impl HeldLocks {
     /// The server has given what `request` asks for.
     pub fn put(&self, server: Option<ServerId>, request: &RequestHeader) {
         self.cut(request);
-        self.with(|all| all.push(Held { server, request: *request, is_lost: false }));
+        self.with(|all| all.push(OwnLock { server, request: *request, is_lost: false }));
     }
 
     /// What `request` names was given up.
@@ -105,19 +105,19 @@ impl HeldLocks {
         }
         let (start, last) = span(request);
         self.with(|all| {
-            let met: Vec<Held> = all
-                .extract_if(.., |held| {
-                    let (first, end) = span(&held.request);
-                    held.is_beside(request) && first <= last && start <= end
+            let met: Vec<OwnLock> = all
+                .extract_if(.., |own| {
+                    let (first, end) = span(&own.request);
+                    own.is_beside(request) && first <= last && start <= end
                 })
                 .collect();
-            for held in met {
-                let (first, end) = span(&held.request);
+            for own in met {
+                let (first, end) = span(&own.request);
                 if first < start {
-                    all.push(held.of_bytes((first, start - 1)));
+                    all.push(own.of_bytes((first, start - 1)));
                 }
                 if end > last {
-                    all.push(held.of_bytes((last + 1, end)));
+                    all.push(own.of_bytes((last + 1, end)));
                 }
             }
         });
@@ -126,48 +126,48 @@ impl HeldLocks {
     /// The open file `number` is closed.
     pub fn file_closed(&self, ino: Ino, number: u64) {
         if self.count.load(Ordering::Relaxed) > 0 {
-            let is_its = |held: &Held| held.request.valid & lock::OPEN_FILE != 0 && held.request.owner == number;
-            self.with(|all| all.retain(|held| held.request.ino != ino.0 || !is_its(held)));
+            let is_its = |own: &OwnLock| own.request.valid & lock::OPEN_FILE != 0 && own.request.owner == number;
+            self.with(|all| all.retain(|own| own.request.ino != ino.0 || !is_its(own)));
         }
     }
 
     /// What is to be claimed from `server`.
-    pub fn of_server(&self, server: ServerId, shared: Option<Shared>) -> Vec<Held> {
+    pub fn of_server(&self, server: ServerId, shared: Option<Shared>) -> Vec<OwnLock> {
         let found = shared.map(|shared| {
             let locks = shared().into_iter().map(|(file, number, kind)| {
                 let request = crate::lock::request(&file, LockOwner::File(number), LockRange::Whole, Some(kind));
-                Held { server: None, request, is_lost: false }
+                OwnLock { server: None, request, is_lost: false }
             });
             locks.collect::<Vec<_>>()
         });
-        let is_its = |held: &&Held| held.server == Some(server) && !(found.is_some() && held.is_shared());
-        let mut all: Vec<Held> =
-            self.with(|all| all.iter().filter(is_its).filter(|held| !held.is_lost).copied().collect());
+        let is_its = |own: &&OwnLock| own.server == Some(server) && !(found.is_some() && own.is_shared());
+        let mut all: Vec<OwnLock> =
+            self.with(|all| all.iter().filter(is_its).filter(|own| !own.is_lost).copied().collect());
         all.extend(found.into_iter().flatten());
         all
     }
 
     /// The server did not give it again. What another thread has given up meanwhile is not lost.
-    pub fn lose(&self, lost: &Held) {
+    pub fn lose(&self, lost: &OwnLock) {
         // Of those of which others tell nothing else is known.
         if lost.server.is_none() {
             self.cut(&lost.request);
-            return self.with(|all| all.push(Held { is_lost: true, ..*lost }));
+            return self.with(|all| all.push(OwnLock { is_lost: true, ..*lost }));
         }
         let (start, last) = span(&lost.request);
         self.with(|all| {
             for index in 0..all.len() {
-                let held = all[index];
-                let (first, end) = span(&held.request);
-                if !held.is_beside(&lost.request) || first > last || start > end {
+                let own = all[index];
+                let (first, end) = span(&own.request);
+                if !own.is_beside(&lost.request) || first > last || start > end {
                     continue;
                 }
-                all[index] = Held { is_lost: true, ..held.of_bytes((first.max(start), end.min(last))) };
+                all[index] = OwnLock { is_lost: true, ..own.of_bytes((first.max(start), end.min(last))) };
                 if first < start {
-                    all.push(held.of_bytes((first, start - 1)));
+                    all.push(own.of_bytes((first, start - 1)));
                 }
                 if end > last {
-                    all.push(held.of_bytes((last + 1, end)));
+                    all.push(own.of_bytes((last + 1, end)));
                 }
             }
         });
@@ -178,23 +178,23 @@ impl HeldLocks {
         if self.lost.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
-        let is_lost = self.with(|all| all.iter().any(|held| held.is_lost && held.request.ino == ino.0));
+        let is_lost = self.with(|all| all.iter().any(|own| own.is_lost && own.request.ino == ino.0));
         if is_lost { Err(Error::Server(Errno::IO)) } else { Ok(()) }
     }
 
     /// Whether a process's lock of bytes is exclusive at this one.
     pub fn has_byte(&self, ino: Ino, byte: u64) -> bool {
-        let is_it = |held: &Held| {
-            let (first, last) = span(&held.request);
-            let family = held.request.valid & (lock::OPEN_FILE | lock::WHOLE | lock::EXCLUSIVE | lock::SHARED);
-            held.request.ino == ino.0 && family == lock::EXCLUSIVE && (first..=last).contains(&byte)
+        let is_it = |own: &OwnLock| {
+            let (first, last) = span(&own.request);
+            let family = own.request.valid & (lock::OPEN_FILE | lock::WHOLE | lock::EXCLUSIVE | lock::SHARED);
+            own.request.ino == ino.0 && family == lock::EXCLUSIVE && (first..=last).contains(&byte)
         };
         !self.is_empty() && self.with(|all| all.iter().any(is_it))
     }
 
     /// Whether any may be of `server`: also those of which it is not known whose they are.
     pub fn may_be_of(&self, server: Option<ServerId>) -> bool {
-        self.with(|all| all.iter().any(|held| held.server.is_none() || server.is_none() || held.server == server))
+        self.with(|all| all.iter().any(|own| own.server.is_none() || server.is_none() || own.server == server))
     }
 
     /// Whether there are any.
@@ -212,79 +212,79 @@ mod tests {
         crate::lock::request(&file, owner, LockRange::Bytes { start, len }, Some(kind))
     }
 
-    fn spans(held: &HeldLocks) -> Vec<(u64, u64)> {
-        let mut spans: Vec<_> = held.of_server(ServerId(1), None).iter().map(|held| span(&held.request)).collect();
+    fn spans(locks: &OwnLocks) -> Vec<(u64, u64)> {
+        let mut spans: Vec<_> = locks.of_server(ServerId(1), None).iter().map(|lock| span(&lock.request)).collect();
         spans.sort_unstable();
         spans
     }
 
     #[test]
     fn what_is_given_up_is_not_claimed() {
-        let held = HeldLocks::default();
+        let locks = OwnLocks::default();
         let (own, file) = (LockOwner::Process(0), LockOwner::File(5));
-        held.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive));
-        held.put(Some(ServerId(1)), &request(own, 20, 10, LockKind::Shared));
-        held.put(Some(ServerId(2)), &request(file, 0, 0, LockKind::Shared));
-        assert_eq!(spans(&held), [(10, 19), (20, 29), (30, 99)]);
-        held.cut(&request(own, 15, 10, LockKind::Shared));
-        held.cut(&request(file, 50, 0, LockKind::Shared));
-        assert_eq!(spans(&held), [(10, 14), (25, 29), (30, 99)]);
-        assert!(held.may_be_of(Some(ServerId(2))) && !held.may_be_of(Some(ServerId(3))));
-        assert_eq!(held.of_server(ServerId(2), None).len(), 1);
-        held.file_closed(Ino(7), 6);
-        held.file_closed(Ino(7), 5);
-        assert_eq!(held.of_server(ServerId(2), None).len(), 0);
-        held.cut(&request(own, 0, 0, LockKind::Shared));
-        assert!(held.is_empty());
+        locks.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive));
+        locks.put(Some(ServerId(1)), &request(own, 20, 10, LockKind::Shared));
+        locks.put(Some(ServerId(2)), &request(file, 0, 0, LockKind::Shared));
+        assert_eq!(spans(&locks), [(10, 19), (20, 29), (30, 99)]);
+        locks.cut(&request(own, 15, 10, LockKind::Shared));
+        locks.cut(&request(file, 50, 0, LockKind::Shared));
+        assert_eq!(spans(&locks), [(10, 14), (25, 29), (30, 99)]);
+        assert!(locks.may_be_of(Some(ServerId(2))) && !locks.may_be_of(Some(ServerId(3))));
+        assert_eq!(locks.of_server(ServerId(2), None).len(), 1);
+        locks.file_closed(Ino(7), 6);
+        locks.file_closed(Ino(7), 5);
+        assert_eq!(locks.of_server(ServerId(2), None).len(), 0);
+        locks.cut(&request(own, 0, 0, LockKind::Shared));
+        assert!(locks.is_empty());
     }
 
     #[test]
     fn a_byte_is_locked_by_an_exclusive_lock_of_the_process() {
-        let held = HeldLocks::default();
-        assert!(!held.has_byte(Ino(7), 10));
-        held.put(Some(ServerId(1)), &request(LockOwner::File(5), 0, 0, LockKind::Exclusive));
-        held.put(Some(ServerId(1)), &request(LockOwner::Process(0), 0, 0, LockKind::Shared));
-        assert!(!held.has_byte(Ino(7), 10));
-        held.put(Some(ServerId(1)), &request(LockOwner::Process(0), 10, 2, LockKind::Exclusive));
-        let found = [9, 10, 11, 12].map(|byte| held.has_byte(Ino(7), byte));
+        let locks = OwnLocks::default();
+        assert!(!locks.has_byte(Ino(7), 10));
+        locks.put(Some(ServerId(1)), &request(LockOwner::File(5), 0, 0, LockKind::Exclusive));
+        locks.put(Some(ServerId(1)), &request(LockOwner::Process(0), 0, 0, LockKind::Shared));
+        assert!(!locks.has_byte(Ino(7), 10));
+        locks.put(Some(ServerId(1)), &request(LockOwner::Process(0), 10, 2, LockKind::Exclusive));
+        let found = [9, 10, 11, 12].map(|byte| locks.has_byte(Ino(7), byte));
         assert_eq!(found, [false, true, true, false]);
-        assert!(!held.has_byte(Ino(8), 10));
+        assert!(!locks.has_byte(Ino(8), 10));
     }
 
     #[test]
     fn what_is_lost_closes_the_file_until_it_is_given_up() {
-        let held = HeldLocks::default();
+        let locks = OwnLocks::default();
         let own = LockOwner::Process(0);
-        held.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive));
-        held.check(Ino(7)).unwrap();
+        locks.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive));
+        locks.check(Ino(7)).unwrap();
         let given_up =
-            Held { server: Some(ServerId(1)), request: request(own, 100, 9, LockKind::Shared), is_lost: false };
-        held.lose(&given_up);
-        held.check(Ino(7)).unwrap();
-        let [lock] = held.of_server(ServerId(1), None)[..] else { panic!("there is one") };
-        held.lose(&lock);
-        assert_eq!(held.check(Ino(7)).unwrap_err().errno(), Errno::IO);
-        held.check(Ino(8)).unwrap();
-        assert_eq!(spans(&held), [], "it is not claimed twice");
-        held.cut(&request(own, 0, 50, LockKind::Shared));
-        held.check(Ino(7)).unwrap_err();
-        held.put(Some(ServerId(1)), &request(own, 0, 0, LockKind::Shared));
-        held.check(Ino(7)).unwrap();
-        held.forget_all();
-        assert!(held.is_empty());
+            OwnLock { server: Some(ServerId(1)), request: request(own, 100, 9, LockKind::Shared), is_lost: false };
+        locks.lose(&given_up);
+        locks.check(Ino(7)).unwrap();
+        let [lock] = locks.of_server(ServerId(1), None)[..] else { panic!("there is one") };
+        locks.lose(&lock);
+        assert_eq!(locks.check(Ino(7)).unwrap_err().errno(), Errno::IO);
+        locks.check(Ino(8)).unwrap();
+        assert_eq!(spans(&locks), [], "it is not claimed twice");
+        locks.cut(&request(own, 0, 50, LockKind::Shared));
+        locks.check(Ino(7)).unwrap_err();
+        locks.put(Some(ServerId(1)), &request(own, 0, 0, LockKind::Shared));
+        locks.check(Ino(7)).unwrap();
+        locks.forget_all();
+        assert!(locks.is_empty());
     }
 
     #[test]
     fn of_shared_locks_those_are_believed_who_share_them() {
-        let held = HeldLocks::default();
+        let locks = OwnLocks::default();
         let file = Capability { ino: 7, ..Capability::default() };
         let whole =
             |number| crate::lock::request(&file, LockOwner::File(number), LockRange::Whole, Some(LockKind::Shared));
-        held.put(Some(ServerId(1)), &whole(5));
-        held.put(Some(ServerId(1)), &request(LockOwner::File(5), 0, 1, LockKind::Shared));
+        locks.put(Some(ServerId(1)), &whole(5));
+        locks.put(Some(ServerId(1)), &request(LockOwner::File(5), 0, 1, LockKind::Shared));
         let shared: Shared = || vec![(Capability { ino: 9, ..Capability::default() }, 6, LockKind::Exclusive)];
-        let claimed: Vec<_> = held.of_server(ServerId(1), Some(shared)).iter().map(|held| held.request.ino).collect();
+        let claimed: Vec<_> = locks.of_server(ServerId(1), Some(shared)).iter().map(|lock| lock.request.ino).collect();
         assert_eq!(claimed, [7, 9], "the bytes, and what the others tell");
-        assert_eq!(held.of_server(ServerId(1), None).len(), 2);
+        assert_eq!(locks.of_server(ServerId(1), None).len(), 2);
     }
 }

@@ -1,5 +1,5 @@
-//! Sessions in shared memory of an ordinary user who writes to any word of it at any time: his requests are answered or
-//! his session ends, and nothing that the server puts there is another user's.
+//! Connections in shared memory of an ordinary user who writes to any word of it at any time: his requests are answered or
+//! his connection ends, and nothing that the server puts there is another user's.
 
 #![no_main]
 
@@ -33,11 +33,11 @@ fuzz_target!(|bytes: &[u8]| {
             rest = after;
             match action % 8 {
                 0 => {
-                    let Some((place, after)) = rest.split_first_chunk::<6>() else { break };
+                    let Some((change, after)) = rest.split_first_chunk::<6>() else { break };
                     rest = after;
-                    let at = usize::from(u16::from_le_bytes([place[0], place[1]]));
+                    let at = usize::from(u16::from_le_bytes([change[0], change[1]]));
                     words.0[at % words.0.len()]
-                        .store(u32::from_le_bytes([place[2], place[3], place[4], place[5]]), Ordering::Relaxed);
+                        .store(u32::from_le_bytes([change[2], change[3], change[4], change[5]]), Ordering::Relaxed);
                 }
                 1 => drop(send_all(socket.as_fd(), &[&[0]], soon())),
                 2 => await_answer(&region, posted),
@@ -54,7 +54,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         await_answer(&region, posted);
-        // With the session the server takes the content of its memory away.
+        // With the connection the server takes the content of its memory away.
         for slot in 0..SLOTS {
             let buffer = region.buffer(slot).first(LOOKED_AT).to_vec();
             assert!(!buffer.windows(SECRET.len()).any(|bytes| bytes == SECRET), "another user's bytes");

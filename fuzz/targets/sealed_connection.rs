@@ -1,5 +1,5 @@
-//! Sessions on TCP whose frames have tags: any bytes without a good one end the session before anything is believed, and any
-//! bytes with one are requests, as on [a plain stream](stream_session.rs).
+//! Connections on TCP whose frames have tags: any bytes without a good one end the connection before anything is believed, and any
+//! bytes with one are requests, as on [a plain stream](stream_connection.rs).
 
 #![no_main]
 
@@ -19,13 +19,13 @@ fuzz_target!(|bytes: &[u8]| {
     with_server(|running| {
         let protection = Protection { integrity: Some(integrity), ..Protection::default() };
         let identity = Identity { protection, ..running.identity() };
-        let mut session = open_stream(&running.remote, Role::Stream, &identity, soon()).expect("welcome");
-        let seals = session.seals.as_mut().expect("frames have tags");
+        let mut connection = open_stream(&running.remote, Role::Stream, &identity, soon()).expect("welcome");
+        let seals = connection.seals.as_mut().expect("frames have tags");
         let mut sent = Vec::new();
         if how & 2 != 0 {
             sent.extend_from_slice(bytes);
-            let _ = send_all(session.socket.as_fd(), &[&sent], soon());
-            assert!(said_at_the_end(&session.socket).is_empty(), "nobody made a tag for it");
+            let _ = send_all(connection.socket.as_fd(), &[&sent], soon());
+            assert!(said_at_the_end(&connection.socket).is_empty(), "nobody made a tag for it");
             return;
         }
         let mut asked = 0;
@@ -34,10 +34,10 @@ fuzz_target!(|bytes: &[u8]| {
             let mut take = |bytes: &[u8]| Ok::<(), ()>(sent.extend_from_slice(bytes));
             seals.sealer.seal_frame(&mut Vec::new(), header.as_bytes(), &[more], &mut take).expect("it is taken");
             asked += 1;
-            // The server may have ended the session at an earlier one.
-            let _ = send_all(session.socket.as_fd(), &[&sent], soon());
+            // The server may have ended the connection at an earlier one.
+            let _ = send_all(connection.socket.as_fd(), &[&sent], soon());
         }
-        let mut said = said_at_the_end(&session.socket);
+        let mut said = said_at_the_end(&connection.socket);
         let (mut rest, mut answered) = (&mut said[..], 0);
         while let Some((header, after)) = rest.split_at_mut_checked(ReplyHeader::LEN + TAG_LEN) {
             let header = seals.opener.open_whole(header).expect("a tag of the server's");

@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const LISTS_MAX: usize = 4_096;
 
 /// See the module.
-pub(crate) struct Places {
+pub(crate) struct AddressBook {
     given: Box<[Address]>,
-    learnt: List<Place>,
+    learnt: List<Entry>,
     /// Which file system was found where the client was given, or 0.
     file_system: AtomicU64,
-    /// The place of the given address at which it was found, from 1 on; 0 if at another.
+    /// The index of the given address at which it was found, from 1 on; 0 if at another.
     found_at: AtomicUsize,
 }
 
-struct Place {
+struct Entry {
     server: ServerId,
     addresses: Box<[Address]>,
 }
 
-impl Places {
+impl AddressBook {
     /// Those that the client was given, of any servers.
     pub fn new(given: &[Address]) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Places {
 
     /// Where a server listens, as was said last; nothing if that was never said.
     pub fn of(&self, server: ServerId) -> &[Address] {
-        self.learnt.iter().find(|place| place.server == server).map_or(&[], |place| &place.addresses)
+        self.learnt.iter().find(|entry| entry.server == server).map_or(&[], |entry| &entry.addresses)
     }
 
     /// Whether `line`, to this address, leads to a server of the file system that the client uses. A socket that was learnt may be another
@@ -74,13 +74,13 @@ impl Places {
 
     /// All that are known, of any servers, those that were given first. One may be there twice.
     pub fn all(&self) -> impl Iterator<Item = &Address> {
-        self.given.iter().chain(self.learnt.iter().flat_map(|place| &place.addresses))
+        self.given.iter().chain(self.learnt.iter().flat_map(|entry| &entry.addresses))
     }
 
     /// Takes in what another server says of where `server` listens.
     pub fn learn(&self, server: ServerId, addresses: Vec<Address>) {
         if self.of(server) != &addresses[..] && self.learnt.iter().count() < LISTS_MAX {
-            self.learnt.add(Place { server, addresses: addresses.into() }, |_| None);
+            self.learnt.add(Entry { server, addresses: addresses.into() }, |_| None);
         }
     }
 }
@@ -99,31 +99,31 @@ mod tests {
     #[test]
     fn what_was_said_last_counts() {
         let address = |text: &str| text.parse::<Address>().unwrap();
-        let places = Places::new(&[address("tcp:a:1")]);
-        assert_eq!((places.of(ServerId(2)), places.given()), (&[][..], &[address("tcp:a:1")][..]));
+        let book = AddressBook::new(&[address("tcp:a:1")]);
+        assert_eq!((book.of(ServerId(2)), book.given()), (&[][..], &[address("tcp:a:1")][..]));
         for list in [["tcp:b:1"], ["tcp:c:1"], ["tcp:c:1"], ["tcp:b:1"]] {
-            places.learn(ServerId(2), list.map(address).into());
-            assert_eq!(places.of(ServerId(2)), list.map(address));
+            book.learn(ServerId(2), list.map(address).into());
+            assert_eq!(book.of(ServerId(2)), list.map(address));
         }
-        assert_eq!(places.all().count(), 4, "what is known is not learnt again");
+        assert_eq!(book.all().count(), 4, "what is known is not learnt again");
     }
 
     #[test]
     fn one_file_system_is_used() {
         let address = |text: &str| text.parse::<Address>().unwrap();
         let (given, learnt) = (address("tcp:a:1"), address("unix:/s"));
-        let places = Places::new(std::slice::from_ref(&given));
-        let is_used = |server, found, at| places.is_used(ServerId(server), found, at);
+        let book = AddressBook::new(std::slice::from_ref(&given));
+        let is_used = |server, found, at| book.is_used(ServerId(server), found, at);
         assert_eq!([is_used(1, 7, &given), is_used(2, 7, &learnt), is_used(2, 8, &learnt)], [true, true, false]);
         assert!(!is_used(1, 8, &given), "a cluster does not become another one");
-        let alone = Places::new(std::slice::from_ref(&given));
+        let alone = AddressBook::new(std::slice::from_ref(&given));
         let is_used = |found, at| alone.is_used(ServerId(0), found, at);
         assert_eq!(
             [is_used(7, &given), is_used(8, &learnt), is_used(8, &given), is_used(7, &learnt)],
             [true, false, true, false]
         );
         let other = address("tcp:b:1");
-        let several = Places::new(&[given.clone(), other.clone()]);
+        let several = AddressBook::new(&[given.clone(), other.clone()]);
         let is_used = |found, at| several.is_used(ServerId(0), found, at);
         assert_eq!(
             [is_used(7, &given), is_used(8, &other), is_used(7, &other), is_used(8, &given)],

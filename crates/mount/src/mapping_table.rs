@@ -154,7 +154,7 @@ impl<F> Table<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::HOLD_MIN;
+    use crate::lease::GRANTED_MIN;
 
     /// A table with one file, whose mapping is neither here nor asked for.
     fn table() -> Table<()> {
@@ -177,7 +177,7 @@ mod tests {
         let now = Instant::now();
         table.files.get_mut(&7).unwrap().is_recalled = true;
         assert!(table.given(7, 3, now).is_empty());
-        assert_eq!(table.recalled.first(), Some(&(now + HOLD_MIN, 7)));
+        assert_eq!(table.recalled.first(), Some(&(now + GRANTED_MIN, 7)));
         table.recall(7);
         assert_eq!(table.recalled.len(), 1, "once, however often it is recalled");
         assert_eq!(table.files[&7].session, 3);

@@ -1,4 +1,4 @@
-//! The beginning of a session, on either transport: any bytes are a frame or end it, and so do any bytes to a session of
+//! The beginning of a connection, on either transport: any bytes are a frame or end it, and so do any bytes to a connection of
 //! control. What the server says are frames.
 
 #![no_main]
@@ -22,13 +22,13 @@ fuzz_target!(|bytes: &[u8]| {
         let address = if is_remote { &running.remote } else { &running.local };
         let identity = if is_remote { running.identity() } else { Identity::default() };
         let open = || match is_welcome {
-            // Frames of a session on this host have no tags.
+            // Frames of a connection on this host have no tags.
             true => open_stream(address, Role::Control, &identity, soon()).expect("welcome").socket,
             false => connect(address, soon()).expect("connected"),
         };
         // On TCP whoever knows the key is the server's own user.
         let socket = if is_remote { open() } else { as_stranger(open) };
-        // The server may have ended the session before the last of it.
+        // The server may have ended the connection before the last of it.
         let _ = send_all(socket.as_fd(), &[&sent], soon());
         let said = said_at_the_end(&socket);
         let mut said = &said[..];

@@ -1,5 +1,5 @@
-//! Sessions on TCP of somebody who knows the key: any bytes are requests, which are answered in their order, or end the
-//! session.
+//! Connections on TCP of somebody who knows the key: any bytes are requests, which are answered in their order, or end the
+//! connection.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
         let (mut rest, mut asked) = (bytes, Vec::new());
         while let Some((header, more)) = running.request(&mut rest) {
             asked.push(header.seq);
-            // The server may have ended the session at an earlier one.
+            // The server may have ended the connection at an earlier one.
             let _ = send_all(socket.as_fd(), &[header.as_bytes(), more], soon());
         }
         let _ = send_all(socket.as_fd(), &[rest], soon());

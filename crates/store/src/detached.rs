@@ -66,6 +66,7 @@ use crate::content::{Content, Loaded, OBJECTS, Objects, Owner, RECLAIMED, SUMS, 
 use crate::data::{Cached, ReadFault, check_end};
 use crate::database::ObjectChange;
 use crate::object::{ObjectPlace, ObjectsId};
+use crate::object_file::WriteMode;
 use crate::record::BLOCKS_UNKNOWN;
 use crate::{FILE_SIZE_MAX, ObjectStore, StoreError};
 use isonomia_memory::{Sink, Source};
@@ -247,14 +248,15 @@ impl ObjectStore {
         offset: u64,
         source: impl Into<Source<'b>>,
     ) -> Result<ObjectWritten, StoreError> {
-        self.write_object_after(u64::MAX, place, offset, source)
+        self.write_object_after(u64::MAX, WriteMode::Usual, place, offset, source)
     }
 
-    /// The same for a writer who knows of no cut later than the one of number `known`; [`StoreError::CutMeanwhile`], and
+    /// The same in this mode for a writer who knows of no cut later than the one of number `known`; [`StoreError::CutMeanwhile`], and
     /// nothing is written, if the object has done a later one.
     pub fn write_object_after<'b>(
         &self,
         known: u64,
+        mode: WriteMode,
         place: ObjectPlace,
         offset: u64,
         source: impl Into<Source<'b>>,
@@ -274,11 +276,16 @@ impl ObjectStore {
             return Err(StoreError::CutMeanwhile);
         }
         self.before_detached_change(&object)?;
-        let len = self.write_objects(&object.content, object.layout(), &objects, offset, source)?;
+        let len = self.write_objects(mode, &object.content, object.layout(), &objects, offset, source)?;
         let cuts = object.cuts();
         drop(objects);
         self.trim_sums();
         Ok(ObjectWritten { len, cuts })
+    }
+
+    /// Whether who writes to the object next may have to wait for the device: see [`crate::Store::write_waits`].
+    pub fn object_write_waits(&self, place: ObjectPlace) -> bool {
+        self.detached.get(place).is_some_and(|object| object.content.is_written_directly())
     }
 
     /// Puts an object's bytes, and that there is such an object, on stable storage. One that does not exist has none.

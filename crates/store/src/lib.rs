@@ -159,6 +159,7 @@ pub use layouts::{Creator, NewFile};
 pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PiecePlace};
 pub use namespace::LINKS_MAX;
 pub use object::ObjectPlace;
+pub use object_file::WriteMode;
 pub use open::{OpenHow, Opened};
 pub use owner::{Line, Ownership, START_OVER, database_dir};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};

@@ -112,7 +112,7 @@ fn a_write_that_memory_keeps_says_nothing_of_the_device() {
     let mut target =
         Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 2, (false, DepthSpec::Fixed(1)));
     let us = Nanos::from_micros;
-    let of = |len| RequestHeader { len, ..RequestHeader::new(Op::Write, Ino(7)) };
+    let of = |len| RequestHeader { len, ..RequestHeader::new(Op::Write, isonomia_units::Ino(7)) };
     assert!(!target.is_kept(us(5), &of(4096)), "it is written through");
     target.write_back = Some(WriteBack::new(1 << 30, false));
     assert!(!target.is_kept(us(5), &of(4096)), "it goes past the host's memory");

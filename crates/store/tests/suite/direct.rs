@@ -247,9 +247,9 @@ fn a_second_descriptor_has_a_place_of_its_own_and_takes_none_of_others() {
     }
     assert!(descriptors(dir.path()).0 >= PLACES - 1, "no place is left unused");
     // What was removed leaves its places to others.
-    for number in 0..PLACES {
+    for (number, ino) in files.iter().enumerate() {
         store.unlink(&Caller::ROOT, Ino::ROOT, format!("f{number}").as_bytes(), NOW).unwrap();
-        store.release(files[number]).unwrap();
+        store.release(*ino).unwrap();
     }
     let files: Vec<Ino> = (0..PLACES).map(|number| open(&store, &format!("g{number}")).ino).collect();
     for ino in &files {

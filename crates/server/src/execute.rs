@@ -221,7 +221,7 @@ pub fn write(
             let offset = header.offset;
             let write = || Ok((offset, store.write_as(mode, ino, offset, payload, clock::wall())?));
             reply.value = core.segments.write(store, ino, Some(offset), payload, write)?.1 as u64;
-            note_unsynced(core, ino, reply.value, mode);
+            core.unsynced.wrote_as(mode, ino, Bytes(reply.value));
             return Ok(());
         }
         let append = || store.append(ino, payload, clock::wall());
@@ -231,13 +231,6 @@ pub fn write(
         Ok(reply.put(&(written as u64).to_le_bytes())?)
     })();
     finish(header, Op::Write, outcome, reply)
-}
-
-/// An fsync of the file has so much more to flush, unless it is on the device.
-fn note_unsynced(core: &Core, ino: Ino, bytes: u64, mode: WriteMode) {
-    if mode == WriteMode::Usual {
-        core.unsynced.wrote(ino, Bytes(bytes));
-    }
 }
 
 /// Checks that the target in a request for data, by which it was queued and charged, is where the data lie. A server

@@ -5,7 +5,8 @@
 //! as slowly as it could. Such a write is served by a thread that waits for the device, is charged for the device's time, and leaves
 //! nothing to be written back.
 
-use isonomia_proto::request::{RequestHeader, flag, writing};
+use isonomia_proto::request::{RequestHeader, flag};
+use isonomia_proto::writing;
 use serde::Deserialize;
 use serde::de::Deserializer;
 use std::str::FromStr;

@@ -49,7 +49,7 @@ pub(crate) struct Content {
     pub layout: Option<Arc<Layout>>,
     /// What the first object is called by.
     first_index: usize,
-    /// Its objects were used since [`OpenObjects`](crate::object) last looked for one to close: they are not closed then.
+    /// Its objects were used since [`OpenObjects`](crate::open_objects) last looked for one to close: they are not closed then.
     pub recent: AtomicBool,
     /// Writes and reads share it; appends, truncation, opening objects, and flushing own it.
     pub data: RwLock<Objects>,

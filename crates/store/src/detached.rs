@@ -7,7 +7,7 @@
 //!
 //! | operation | what it does |
 //! |---|---|
-//! | [`ObjectStore::write_object`], [`ObjectStore::write_object_after`] | writes; creates the object if there is none; tells the number of its last cut |
+//! | [`ObjectStore::write_object`], [`ObjectStore::write_object_after`], [`ObjectStore::write_object_as`] | writes; creates the object if there is none; tells the number of its last cut |
 //! | [`ObjectStore::read_object`] | reads; short at the end of the object; holes are zeros |
 //! | [`ObjectStore::sync_object`] | brings its bytes, and that it exists, to stable storage |
 //! | [`ObjectStore::cut_object`] | cuts what lies behind a size, once for each number |
@@ -248,15 +248,26 @@ impl ObjectStore {
         offset: u64,
         source: impl Into<Source<'b>>,
     ) -> Result<ObjectWritten, StoreError> {
-        self.write_object_after(u64::MAX, WriteMode::Usual, place, offset, source)
+        self.write_object_after(u64::MAX, place, offset, source)
     }
 
-    /// The same in this mode for a writer who knows of no cut later than the one of number `known`; [`StoreError::CutMeanwhile`], and
+    /// The same for a writer who knows of no cut later than the one of number `known`; [`StoreError::CutMeanwhile`], and
     /// nothing is written, if the object has done a later one.
     pub fn write_object_after<'b>(
         &self,
         known: u64,
+        place: ObjectPlace,
+        offset: u64,
+        source: impl Into<Source<'b>>,
+    ) -> Result<ObjectWritten, StoreError> {
+        self.write_object_as(WriteMode::Usual, known, place, offset, source)
+    }
+
+    /// As [`Self::write_object_after`], in this mode.
+    pub fn write_object_as<'b>(
+        &self,
         mode: WriteMode,
+        known: u64,
         place: ObjectPlace,
         offset: u64,
         source: impl Into<Source<'b>>,

@@ -113,6 +113,7 @@ mod object;
 mod object_file;
 mod object_syncs;
 mod open;
+mod open_objects;
 mod owner;
 mod permission;
 #[cfg(test)]

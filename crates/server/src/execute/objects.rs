@@ -18,7 +18,7 @@ use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_proto::striping::{Striping, XATTR};
 use isonomia_store::{Cached, Caller, HostPages, MAY_WRITE, ObjectPlace, Reserved, Spread, StoreError, WriteMode};
-use isonomia_units::Ino;
+use isonomia_units::{Bytes, Ino};
 use std::borrow::Cow;
 use zerocopy::IntoBytes;
 
@@ -297,8 +297,8 @@ pub(super) fn write(
         let place = check(core, connection, header, access::WRITE)?;
         // The number is one more than that of the last cut that the writer knows, or 0.
         let known = header.ino2.wrapping_sub(1);
-        let written = core.store.objects().write_object_after(known, mode, place, header.offset, payload)?;
-        super::note_unsynced(core, Ino(header.ino), written.len as u64, mode);
+        let written = core.store.objects().write_object_as(mode, known, place, header.offset, payload)?;
+        core.unsynced.wrote_as(mode, Ino(header.ino), Bytes(written.len as u64));
         (reply.value, cuts) = (written.len as u64, written.cuts);
         Ok(())
     })();

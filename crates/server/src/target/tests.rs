@@ -9,7 +9,8 @@ use crate::sessions::Sessions;
 use crate::testing::policy;
 use crate::usage::Usage;
 use isonomia_policy::device::chunks::PIECE_BYTES_MIN;
-use isonomia_proto::request::{ReplyHeader, RequestHeader, writing};
+use isonomia_proto::request::{ReplyHeader, RequestHeader};
+use isonomia_proto::writing;
 
 fn connect(jobs: &Jobs, target: &Target, name: &str) -> Arc<Connection> {
     let info = JobInfo::new(name, "u", "g");

@@ -72,7 +72,7 @@ impl Objects {
         match operation {
             ObjectOperation::Write { offset, size_bytes } => {
                 let bytes = pattern::bytes(history.file, step as u32, offset, size_bytes);
-                let written = store.objects().write_object_after(u64::MAX, mode_of(step), place, offset, &bytes)?;
+                let written = store.objects().write_object_as(mode_of(step), u64::MAX, place, offset, &bytes)?;
                 assert_eq!((written.len as u64, written.cuts), (size_bytes, life.cuts.len() as u64));
                 history.changes.push((step, Change::Write { offset, size_bytes }));
                 Ok(false)

@@ -5,7 +5,7 @@ use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_store::checksum::ObjectId;
 use isonomia_store::{
-    Bounds, Cached, Check, ObjectPlace, ObjectStat, ScrubNext, ScrubPass, Store, StoreConfig, StoreError, WriteMode,
+    Bounds, Cached, Check, ObjectPlace, ObjectStat, ScrubNext, ScrubPass, Store, StoreConfig, StoreError,
 };
 use isonomia_units::{Ino, TargetId, VolumeId};
 use proptest::prelude::*;
@@ -410,17 +410,14 @@ fn places_that_are_not_ones_are_refused() {
 fn a_write_that_knows_of_no_later_cut_is_refused_after_one() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();
-    store.objects().write_object_after(0, WriteMode::Usual, place(0), 0, &[1; 100]).unwrap();
+    store.objects().write_object_after(0, place(0), 0, &[1; 100]).unwrap();
     for object in [0, 1] {
         store.objects().cut_object(place(object), 3, 50).unwrap();
         assert!(matches!(
-            store.objects().write_object_after(2, WriteMode::Usual, place(object), 0, b"late"),
+            store.objects().write_object_after(2, place(object), 0, b"late"),
             Err(StoreError::CutMeanwhile)
         ));
-        assert!(matches!(
-            store.objects().write_object_after(2, WriteMode::Usual, place(object), 0, b""),
-            Err(StoreError::CutMeanwhile)
-        ));
+        assert!(matches!(store.objects().write_object_after(2, place(object), 0, b""), Err(StoreError::CutMeanwhile)));
     }
     assert_eq!(
         (
@@ -429,7 +426,7 @@ fn a_write_that_knows_of_no_later_cut_is_refused_after_one() {
         ),
         (50, 0)
     );
-    assert_eq!(store.objects().write_object_after(3, WriteMode::Usual, place(0), 50, b"next").unwrap().cuts, 3);
+    assert_eq!(store.objects().write_object_after(3, place(0), 50, b"next").unwrap().cuts, 3);
     let mut found = [0; 60];
     assert_eq!(store.objects().read_object(place(0), 0, &mut found[..]).unwrap(), 54);
     assert_eq!(found[..54], [&[1; 50][..], b"next"].concat());

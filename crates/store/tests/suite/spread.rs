@@ -3,8 +3,7 @@
 use crate::scratch::{ROOT, at, config, open, scratch_dir};
 use isonomia_proto::fs::{Layout, access};
 use isonomia_store::{
-    Cut, ObjectPlace, ObjectWritten, OpenHow, SetAttr, Spread, SpreadObjects, Store, StoreConfig, StoreError,
-    TargetDir, WriteMode,
+    Cut, ObjectPlace, ObjectWritten, OpenHow, SetAttr, Spread, SpreadObjects, Store, StoreConfig, StoreError, TargetDir,
 };
 use isonomia_units::{Ino, ServerId, TargetId};
 use proptest::prelude::*;
@@ -428,7 +427,7 @@ impl Cluster {
                 let Some((write, known)) = self.abandoned else { return };
                 let (place, at, run) = self.place(self.model.len() as u64 + by);
                 let bytes = vec![write.fill; run as usize];
-                match self.server(place).objects().write_object_after(known, WriteMode::Usual, place, at, &bytes[..]) {
+                match self.server(place).objects().write_object_after(known, place, at, &bytes[..]) {
                     Ok(_) | Err(StoreError::CutMeanwhile) => {}
                     Err(error) => panic!("{error}"),
                 }
@@ -513,8 +512,7 @@ impl Cluster {
             let (place, at, run) = self.place(offset + done);
             let part = run.min(len - done);
             let bytes = vec![fill; part as usize];
-            let outcome =
-                self.server(place).objects().write_object_after(self.known.1, WriteMode::Usual, place, at, &bytes[..]);
+            let outcome = self.server(place).objects().write_object_after(self.known.1, place, at, &bytes[..]);
             if let Err(StoreError::CutMeanwhile) = outcome {
                 let Spread { size_bytes, cuts, .. } = self.volume().namespace().spread_of(self.ino).unwrap();
                 assert!(cuts > self.known.1);

@@ -278,6 +278,12 @@ impl Client {
         self.transfer_write(file, offset, data)
     }
 
+    /// As [`Self::write_at`], for a program that opened the file with `O_DIRECT`: what of it is long and made of whole blocks goes past
+    /// the page caches of servers' hosts, where these can do that.
+    pub fn write_direct_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        self.transfer_write_direct(file, offset, data)
+    }
+
     /// Writes `data` at the end of the file as one piece; gives the offset it went to and the bytes written.
     pub fn append(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
         self.transfer_append(file, data)

@@ -169,12 +169,12 @@ impl Client {
         file: &OpenFile,
         stripes: &Stripes,
         offset: u64,
-        data: &[u8],
+        (data, purpose): (&[u8], Purpose),
         position: Position,
     ) -> Result<usize, Error> {
         let mut done = 0;
         for part in data.chunks(AT_ONCE_LEN_MAX) {
-            match self.write_part(file, stripes, offset + done as u64, part, position) {
+            match self.write_part(file, stripes, offset + done as u64, (part, purpose), position) {
                 Ok(count) => {
                     done += count;
                     if count < part.len() {
@@ -193,14 +193,14 @@ impl Client {
         file: &OpenFile,
         stripes: &Stripes,
         offset: u64,
-        data: &[u8],
+        (data, purpose): (&[u8], Purpose),
         position: Position,
     ) -> Result<usize, Error> {
         if stripes.owes_cut() {
             self.have_cut(file, stripes);
         }
         let mut is_loose = false;
-        let outcome = self.write_whole(file, stripes, offset, data, position, &mut is_loose);
+        let outcome = self.write_whole(file, stripes, offset, (data, purpose), position, &mut is_loose);
         if is_loose {
             self.have_cut(file, stripes);
         }
@@ -227,7 +227,7 @@ impl Client {
         file: &OpenFile,
         stripes: &Stripes,
         offset: u64,
-        data: &[u8],
+        (data, purpose): (&[u8], Purpose),
         mut position: Position,
         is_loose: &mut bool,
     ) -> Result<usize, Error> {
@@ -243,9 +243,13 @@ impl Client {
             };
             let (from, rest) = (offset + kept as u64, data.get(kept..).unwrap_or_default());
             let mut runs = self.runs(Op::Write, &file.layout, &known, from, rest.len())?;
-            runs.iter_mut().for_each(|run| run.request.ino2 = cuts.saturating_add(1));
+            let side = &mut Side::Write(rest, purpose);
+            for run in &mut runs {
+                side.mark(&mut run.request);
+                run.request.ino2 = cuts.saturating_add(1);
+            }
             *is_loose |= offset + data.len() as u64 > known.objects.end.size_bytes;
-            let moved = self.exchange(file, runs, &mut Side::Write(rest, Purpose::Plain))?;
+            let moved = self.exchange(file, runs, side)?;
             is_unanswered |= moved.is_unanswered;
             untold_to = untold_to.max(kept + moved.furthest);
             if moved.is_stale() {
@@ -436,7 +440,7 @@ impl Client {
             let appended = self.end_after(file, request).and_then(|(header, end)| {
                 stripes.learn_end(end, monotonic_now());
                 let position = Position::Reserved(end.cuts);
-                Ok((header.value, self.write_stripes(file, stripes, header.value, data, position)?))
+                Ok((header.value, self.write_stripes(file, stripes, header.value, (data, Purpose::Plain), position)?))
             });
             match appended {
                 Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,

@@ -7,8 +7,8 @@ use crate::session::Session;
 use crate::stripes::Position;
 use crate::unsynced::Mark;
 use crate::{Client, Error};
-use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag, reading};
+use isonomia_proto::{PAYLOAD_LEN_MAX, writing};
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, SocketError};
@@ -47,6 +47,8 @@ pub(crate) enum Side<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Plain,
+    /// Past the page caches of servers' hosts, where they can.
+    Direct,
     /// To the end of the file.
     Append,
     /// Of what was stored in a mapping, by the session of this number.
@@ -76,9 +78,10 @@ impl Side<'_> {
     }
 
     /// Marks a request for a piece of it.
-    fn mark(&self, request: &mut RequestHeader) {
+    pub(crate) fn mark(&self, request: &mut RequestHeader) {
         match self {
             Self::Read(_) | Self::Write(_, Purpose::Plain) => {}
+            Self::Write(_, Purpose::Direct) => request.valid |= writing::DIRECT,
             Self::Write(_, Purpose::Append) => request.flags |= flag::APPEND,
             Self::Write(_, Purpose::WriteBack(session)) => {
                 request.flags |= flag::WRITE_BACK;
@@ -95,6 +98,10 @@ impl Client {
 
     pub(crate) fn transfer_write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
         self.transfer(file, offset, Side::Write(data, Purpose::Plain))
+    }
+
+    pub(crate) fn transfer_write_direct(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        self.transfer(file, offset, Side::Write(data, Purpose::Direct))
     }
 
     pub(crate) fn transfer_write_back(
@@ -155,9 +162,11 @@ impl Client {
                     (request.flags, request.ino2) = (flag::WRITE_BACK, session);
                     request.target = file.layout.locate(0).0.0;
                     self.transact(request, [b"", b""], &mut [])?;
-                    self.write_stripes(file, stripes, offset, &data[..total], Position::Given)
+                    self.write_stripes(file, stripes, offset, (&data[..total], Purpose::Plain), Position::Given)
                 }
-                Side::Write(data, _) => self.write_stripes(file, stripes, offset, &data[..total], Position::Given),
+                Side::Write(data, purpose) => {
+                    self.write_stripes(file, stripes, offset, (&data[..total], purpose), Position::Given)
+                }
             };
         }
         self.at_server(Ino(file.capability.ino), |session| session.transfer(file, offset, &mut side, total))

@@ -135,6 +135,8 @@ impl MountedFiles {
         let client = self.charged(request, &handle.client)?;
         let written = if flags & libc::O_APPEND != 0 {
             client.append(&handle.file, data).map(|(_, written)| written)
+        } else if flags & libc::O_DIRECT != 0 {
+            client.write_direct_at(&handle.file, offset, data)
         } else {
             client.write_at(&handle.file, offset, data)
         };

@@ -81,10 +81,12 @@ fn read_parts<'a>(
 /// As [`read_parts`], writing.
 fn write_parts<'a>(
     client: &Client,
+    file_ref: &FileRef,
     file: &OpenFile,
     mut offset: u64,
     parts: impl Iterator<Item = Result<&'a [u8], Error>>,
 ) -> Result<usize, Error> {
+    let is_direct = file_ref.flags() & libc::O_DIRECT != 0;
     let mut total = 0;
     for data in parts {
         let data = match data {
@@ -98,7 +100,11 @@ fn write_parts<'a>(
         if offset == 0 {
             sqlite::check(client, file, data)?;
         }
-        let count = match client.write_at(file, offset, &data[..len]) {
+        let written = match is_direct {
+            true => client.write_direct_at(file, offset, &data[..len]),
+            false => client.write_at(file, offset, &data[..len]),
+        };
+        let count = match written {
             Ok(count) => count,
             Err(_) if total > 0 => break,
             Err(error) => return Err(error),
@@ -140,7 +146,7 @@ pub fn write_on<'a>(
         append(client, file, data)?
     } else {
         let offset = mapping.offset().load(Ordering::Relaxed);
-        (offset, write_parts(client, file, offset, data)?)
+        (offset, write_parts(client, file_ref, file, offset, data)?)
     };
     mapping.offset().store(offset + count as u64, Ordering::Relaxed);
     settle(client, file_ref, file)?;
@@ -188,7 +194,7 @@ fn write_to<'a>(
     let count = if file_ref.flags() & libc::O_APPEND != 0 {
         append(client, file, data)?.1
     } else {
-        write_parts(client, file, offset, data)?
+        write_parts(client, file_ref, file, offset, data)?
     };
     settle(client, file_ref, file)?;
     Ok(count as ssize_t)

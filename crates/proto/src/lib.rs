@@ -28,6 +28,7 @@ pub mod request;
 pub mod setup;
 pub mod space;
 pub mod striping;
+pub mod writing;
 
 /// The protocol spoken here; a peer with another number is refused at set-up.
 pub const PROTOCOL_VERSION: u16 = 16;

@@ -82,7 +82,7 @@ ops! {
     /// With [`flag::WRITE_BACK`] it writes only if the session of number `ino2` (see [`mapping`](crate::mapping)) has the
     /// inode's writable shared mapping when the request's turn has come: EIO if another has it, EAGAIN if nobody has.
     /// With [`flag::OBJECT`] `ino2` is one more than the number of the last cut that the writer knows, or 0: EAGAIN, and
-    /// nothing is written, if the object has done a later one.
+    /// nothing is written, if the object has done a later one. `valid`: [`writing`](crate::writing).
     Write = 7,
     /// Puts the inode's data on `target` and its attributes on stable storage, on the strength of a capability to read or
     /// write; with [`flag::CONTINUED`] only the data, because a request for another target of the file follows. What has
@@ -316,7 +316,7 @@ pub struct RequestHeader {
     pub uid: u32,
     /// New group; the second capability's generation.
     pub gid: u32,
-    /// Bits of [`valid`], [`lock`], [`reading`], [`mapping`](crate::mapping), or [`told`](crate::object::told); a mode of an [`Op::Fallocate`].
+    /// Bits of [`valid`], [`lock`], [`reading`], [`writing`](crate::writing), [`mapping`](crate::mapping), or [`told`](crate::object::told); a mode of an [`Op::Fallocate`].
     pub valid: u32,
     /// New access time.
     pub atime: Timestamp,

@@ -75,7 +75,7 @@ pub fn ahead(
         let device = || prices.predict(charge.access, bytes);
         let predicted = if op == Op::Read && engine.may_tell() {
             if job.misses.are_none() { work } else { job.misses.between(device(), work) }
-        } else if engine.takes(Kind::of(op)) {
+        } else if engine.takes(Kind::of(op)) || target.is_past_cache(op, header) {
             device()
         } else {
             work

@@ -17,7 +17,7 @@ use isonomia_proto::fs::{Attr, access};
 use isonomia_proto::object::told;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{Cached, Caller, HostPages, RenameHow, StoreError, XattrHow};
+use isonomia_store::{Cached, Caller, HostPages, ObjectPlace, RenameHow, StoreError, WriteMode, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
 use nodes::{change, mapped, put_node, resize};
 use reply::{Reply, finish};
@@ -182,16 +182,21 @@ fn finish_read(header: &RequestHeader, outcome: Result<usize, Refusal>) -> Reply
     finish(header, Op::Read, outcome, reply)
 }
 
-/// Serves a write of `payload`; `room` is for the payload of the reply, and may overlie nothing of `payload`.
+/// Whether a write to an object of a spread file may wait for the device, whatever others do.
+pub fn object_write_waits(core: &Core, header: &RequestHeader) -> bool {
+    header.is_for_object() && core.store.objects().object_write_waits(ObjectPlace::of(&header.object_capability()))
+}
+
+/// Serves a write of `payload` in this mode; `room` is for the payload of the reply, and may overlie nothing of `payload`.
 pub fn write(
     core: &Core,
     connection: &Connection,
     header: &RequestHeader,
-    payload: Source<'_>,
+    (payload, mode): (Source<'_>, WriteMode),
     room: &mut [u8],
 ) -> ReplyHeader {
     if header.is_for_object() {
-        return objects::write(core, connection, header, payload);
+        return objects::write(core, connection, header, (payload, mode));
     }
     let store = &core.store;
     let _passage = store.namespace().passage();
@@ -214,9 +219,9 @@ pub fn write(
         let ino = Ino(header.ino);
         if header.flags & flag::APPEND == 0 {
             let offset = header.offset;
-            let write = || Ok((offset, store.write(ino, offset, payload, clock::wall())?));
+            let write = || Ok((offset, store.write_as(mode, ino, offset, payload, clock::wall())?));
             reply.value = core.segments.write(store, ino, Some(offset), payload, write)?.1 as u64;
-            core.unsynced.wrote(ino, Bytes(reply.value));
+            core.unsynced.wrote_as(mode, ino, Bytes(reply.value));
             return Ok(());
         }
         let append = || store.append(ino, payload, clock::wall());

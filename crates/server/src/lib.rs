@@ -424,6 +424,7 @@ pub fn store_config(config: &Config, dir: &Path) -> StoreConfig {
         wanted.iter().enumerate().filter(is_so).map(|(index, _)| ids[index]).collect()
     };
     store.direct = on_device(PageCache::Never);
+    store.direct_on_request = on_device(PageCache::Auto);
     // Here the server reads ahead.
     store.reads_as_asked = on_device(PageCache::Auto);
     store
@@ -529,14 +530,15 @@ fn open_store(
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
     store_config.bounds.objects = objects.map_err(StartError::Config)?;
-    if !store_config.direct.is_empty() {
-        // They have two descriptors each.
-        store_config.bounds.objects /= 2;
-    }
     let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len(), workers);
     let limits = Limits::settle(&config.limits, descriptors, kept, memory_bytes);
     let limits = limits.map_err(StartError::Config)?;
-    Ok((Store::open(&store_config)?, targets, limits))
+    let store = Store::open(&store_config)?;
+    for target in &mut targets {
+        // A write to an emulated device takes that one's time.
+        target.takes_direct = !target.is_capped() && target.id.is_some_and(|id| store.objects().takes_direct(id));
+    }
+    Ok((store, targets, limits))
 }
 
 /// How clients on TCP prove who they are, and what else is asked of them.

@@ -20,8 +20,9 @@ use std::ops::Range;
 impl Core {
     /// Counts what a write that was served, and is answered with `reply`, has left for the device. `None` if it has not.
     pub fn count_pages(&self, target: &Target, now: Nanos, pending: &Pending, reply: &ReplyHeader) -> Option<Wrote> {
-        let pages = target.write_back.as_ref().filter(|_| pending.op == Op::Write && reply.errno == 0)?;
         let header = &pending.header;
+        let leaves_pages = pending.op == Op::Write && reply.errno == 0 && !target.is_past_cache(pending.op, header);
+        let pages = target.write_back.as_ref().filter(|_| leaves_pages)?;
         // What an append wrote begins where its reply says, and a reply to any other write says how much it was.
         let (offset, len) = match header.flags & flag::APPEND {
             0 => (header.offset, reply.value),

@@ -70,12 +70,7 @@ impl Core {
                 Tried::Unknown => target.engine.cannot_tell(),
             }
         }
-        // Two kinds of writes wait, and workers are too few to do so. A write to a mapped file waits for the lock of its segment
-        // while all of that is read or written back. The first write to a file that rests waits for a sync of the database,
-        // while one sync is enough for any number of files that wait.
-        let ino = Ino(work.pending.header.ino);
-        let may_wait = kind == Kind::Write && (self.segments.has(ino) || self.store.write_waits(ino));
-        if may_wait {
+        if kind == Kind::Write && self.is_long_wait(target, &work.pending) {
             return self.leave(target, Task::Serve(work), scratch);
         }
         if target.engine.takes(kind) {
@@ -88,10 +83,21 @@ impl Core {
         }
     }
 
+    /// Whether a write waits for more than what is measured of others: workers are too few to do so. A write past the page cache
+    /// waits for the device, and the host lets no others write to the file meanwhile. One to a mapped file waits for the lock of
+    /// its segment while all of that is read or written back. The first write to a file that rests waits for a sync of the database,
+    /// while one sync is enough for any number of files that wait.
+    fn is_long_wait(&self, target: &Target, pending: &Pending) -> bool {
+        let ino = Ino(pending.header.ino);
+        target.is_past_cache(pending.op, &pending.header)
+            || self.segments.has(ino)
+            || self.store.write_waits(ino)
+            || execute::object_write_waits(self, &pending.header)
+    }
+
     /// Goes on with a write whose payload came late.
     pub fn begin_stalled(&self, target: &Target, stalled: Box<Stalled>) {
-        let may_wait = self.segments.has(Ino(stalled.pending.header.ino));
-        if target.engine.takes(Kind::Write) || may_wait {
+        if target.engine.takes(Kind::Write) || self.is_long_wait(target, &stalled.pending) {
             self.leave(target, Task::Stalled(stalled), &mut Vec::new());
         } else {
             self.serve_stalled(target, *stalled);
@@ -232,7 +238,9 @@ impl Core {
         let Pending { op, header, .. } = &work.pending;
         let bytes = u64::from(header.len);
         // What neither reads nor writes is measured in any case, where it is done.
-        let pace = target.engine.pace(Kind::of(*op)).filter(|_| reads_or_writes(*op));
+        // Those past the page cache say nothing of the others.
+        let is_measured = reads_or_writes(*op) && !target.is_past_cache(*op, header);
+        let pace = target.engine.pace(Kind::of(*op)).filter(|_| is_measured);
         let Some(pace) = pace else { return self.serve_now(target, work, begun, scratch) };
         self.serve_now(target, work, begun, scratch);
         pace.note(clock::now().since(begun), bytes);
@@ -276,9 +284,10 @@ impl Core {
                     }
                     Op::Write => {
                         let payload = buffer.first(header.len as usize);
-                        let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
+                        let mode = target.write_mode(&header);
+                        let reply = execute::write(self, &connection, &header, (payload.into(), mode), &mut small);
                         let now = clock::now();
-                        work.pending.is_for_device &= !target.is_kept(now.since(begun), header.len);
+                        work.pending.is_for_device &= !target.is_kept(now.since(begun), &header);
                         (reply, &small[..reply.payload_len as usize], now)
                     }
                     _ => {
@@ -351,10 +360,11 @@ impl Core {
                 self.give_back_stall_memory(&connection);
                 let payload = &scratch[..header.len as usize];
                 let mut small = [0; size_of::<u64>()];
-                let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
+                let mode = target.write_mode(&header);
+                let reply = execute::write(self, &connection, &header, (payload.into(), mode), &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
                 let now = clock::now();
-                work.pending.is_for_device &= !target.is_kept(now.since(begun), header.len);
+                work.pending.is_for_device &= !target.is_kept(now.since(begun), &header);
                 self.complete(target, work, reply, payload, now);
             }
             Ok(Moved::Part) => {
@@ -505,7 +515,8 @@ impl Core {
             return target.give_up(&pending, id);
         }
         let mut small = [0; size_of::<u64>()];
-        let reply = execute::write(self, &pending.connection, &pending.header, (&payload).into(), &mut small);
+        let written = ((&payload).into(), target.write_mode(&pending.header));
+        let reply = execute::write(self, &pending.connection, &pending.header, written, &mut small);
         drop(payload);
         self.give_back_stall_memory(&pending.connection);
         let payload = small[..reply.payload_len as usize].to_vec();

@@ -13,6 +13,7 @@ use crate::connection::Pending;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
 use crate::operation::reads_or_writes;
+use crate::page_cache;
 use crate::prices::Prices;
 use crate::read_ahead::{Piece, ReadAhead};
 use crate::requests::{Served, Work};
@@ -23,7 +24,8 @@ use isonomia_policy::{
     Nature, PhaseReport, RequestId, ServedBy, Submission, Tuning, Worth,
 };
 use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
-use isonomia_proto::request::Op;
+use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_store::WriteMode;
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -89,6 +91,8 @@ pub struct Target {
     pub write_back: Option<WriteBack>,
     /// Streams of reads, where the server reads ahead of them.
     pub read_ahead: Option<ReadAhead>,
+    /// Writes go past the page cache of the host if their programs ask for it, and they are long: see [`crate::page_cache`].
+    pub takes_direct: bool,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
     waiting: AtomicUsize,
     /// When a request last read from the device, in nanoseconds of the monotonic clock.
@@ -176,6 +180,7 @@ impl Target {
             engine: Engine::new(DEPTH_MAX, is_memory),
             write_back: None,
             read_ahead: None,
+            takes_direct: false,
             waiting: AtomicUsize::new(0),
             read_at: AtomicU64::new(0),
             queue: Mutex::new(queue),
@@ -203,6 +208,16 @@ impl Target {
     /// Whether it emulates a device.
     pub fn is_capped(&self) -> bool {
         self.is_capped
+    }
+
+    /// Whether a request is a write that goes past the page cache, and waits for the device.
+    pub fn is_past_cache(&self, op: Op, header: &RequestHeader) -> bool {
+        self.takes_direct && op == Op::Write && page_cache::is_direct(header)
+    }
+
+    /// How a write goes to the host.
+    pub fn write_mode(&self, header: &RequestHeader) -> WriteMode {
+        if self.is_past_cache(Op::Write, header) { WriteMode::Direct } else { WriteMode::Usual }
     }
 
     /// What a request is charged that does `operations` and moves `bytes`; none are counted of a later part of a

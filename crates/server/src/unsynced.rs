@@ -5,6 +5,7 @@
 //! paid for that. On a capped target a write takes the emulated device's time, and
 //! nothing is left to flush; and nothing ever is where the files are in memory.
 
+use isonomia_store::WriteMode;
 use isonomia_units::{Bytes, Ino};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -47,6 +48,13 @@ impl Unsynced {
         *unsynced = unsynced.saturating_add(bytes.0);
     }
 
+    /// The same of a write in this mode: what went past the page cache is on the device.
+    pub fn wrote_as(&self, mode: WriteMode, ino: Ino, bytes: Bytes) {
+        if mode == WriteMode::Usual {
+            self.wrote(ino, bytes);
+        }
+    }
+
     /// So many bytes of `ino` were brought to the device, as far as it is known.
     pub fn written_back(&self, ino: Ino, bytes: Bytes) {
         if let Some(unsynced) = self.part(ino).get_mut(&ino) {
@@ -68,7 +76,8 @@ mod tests {
     fn a_flush_counts_what_was_written_since_the_last_one() {
         let unsynced = Unsynced::new(true);
         unsynced.wrote(Ino(1), Bytes(3));
-        unsynced.wrote(Ino(1), Bytes(4));
+        unsynced.wrote_as(WriteMode::Usual, Ino(1), Bytes(4));
+        unsynced.wrote_as(WriteMode::Direct, Ino(1), Bytes(100));
         unsynced.wrote(Ino(17), Bytes(5));
         unsynced.wrote(Ino(17), Bytes(9));
         unsynced.written_back(Ino(17), Bytes(9));

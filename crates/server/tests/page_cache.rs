@@ -7,6 +7,7 @@ mod running;
 use isonomia_client::Ino;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_server::{Config, PageCache, TargetConfig, store_config};
+use isonomia_testbed::skip;
 use isonomia_transport::handshake::{Identity, open_shared};
 use isonomia_transport::socket::{Deadline, send_all};
 use isonomia_units::{Nanos, TargetId};
@@ -71,6 +72,59 @@ fn bytes_come_back_however_they_go_through_the_page_cache() {
     assert_eq!(running.server().status().checksums.damaged_total, 0);
 }
 
+/// By each transport, of a file on each target.
+#[test]
+fn what_programs_write_past_the_page_cache_leaves_nothing_to_be_written_back() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut running = start(|config| {
+        let target = |(number, cache)| TargetConfig {
+            dir: Some(disk.path().join(format!("target{number}"))),
+            cache,
+            ..TargetConfig::default()
+        };
+        config.targets = (0..).zip(MODES).map(target).collect();
+    });
+    let dirty = |running: &running::Running| running.server().status().targets[1].dirty_bytes;
+    if dirty(&running).is_none() || !says_how_to_go_past_memory(disk.path()) {
+        return skip("nothing goes past the page cache here");
+    }
+    let data = pattern(3 << 20, 5);
+    for client in running.clients() {
+        for number in 0..MODES.len() {
+            let name = format!("f{number}");
+            let how = isonomia_client::OpenHow { exclusive: false, ..create() };
+            let file = client.open(Ino::ROOT, name.as_bytes(), &how).unwrap();
+            assert_eq!(client.write_direct_at(&file, 0, &data).unwrap(), data.len());
+            assert_eq!(client.write_direct_at(&file, 4 << 20, &data).unwrap(), data.len());
+            // Not of whole blocks, and short.
+            assert_eq!(client.write_direct_at(&file, 777, &data[777..1 << 20]).unwrap(), (1 << 20) - 777);
+            let mut back = vec![0; data.len()];
+            for offset in [0, 4 << 20] {
+                assert_eq!(client.read_at(&file, offset, &mut back).unwrap(), data.len());
+                assert!(back == data, "{name}");
+            }
+            client.sync(&file, false).unwrap();
+        }
+    }
+    running.restart();
+    let client = &running.clients()[0];
+    let how = isonomia_client::OpenHow { create: false, exclusive: false, ..create() };
+    let file = client.open(Ino::ROOT, b"f0", &how).unwrap();
+    for offset in (0..32u64).map(|number| number << 18) {
+        assert_eq!(client.write_direct_at(&file, offset, &data[..256 << 10]).unwrap(), 256 << 10);
+        assert_eq!(dirty(&running), Some(0));
+    }
+    assert_eq!(running.server().status().checksums.damaged_total, 0);
+}
+
+/// As the store finds out.
+fn says_how_to_go_past_memory(dir: &std::path::Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let path = dir.join("probe");
+    std::fs::write(&path, [1; 4096]).unwrap();
+    statx(CWD, &path, AtFlags::empty(), StatxFlags::DIOALIGN).is_ok_and(|told| told.stx_dio_offset_align > 0)
+}
+
 /// By that clients know whether to look out for the next reply.
 #[test]
 fn a_reply_says_whether_it_waited_for_a_device() {
@@ -110,5 +164,6 @@ fn the_host_reads_ahead_only_where_the_server_does_not() {
         let is_memory = rustix::fs::statfs(dir.path()).unwrap().f_type as u64 == TMPFS_MAGIC;
         let on_device = |number| if is_memory { vec![] } else { vec![TargetId(number)] };
         assert_eq!((store.reads_as_asked, store.direct), (on_device(0), on_device(2)));
+        assert_eq!(store.direct_on_request, on_device(0));
     }
 }

@@ -21,7 +21,7 @@
 
 use crate::checksum::{BLOCK_BYTES, BLOCKS_MAX, PAGE_BYTES, Summer, blocks_in, is_zero};
 use crate::known_damage::Known;
-use crate::object_file::ObjectFile;
+use crate::object_file::{ObjectFile, WriteMode};
 use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data};
 use isonomia_memory::{Sink, Source};
 use rustix::io::Errno;
@@ -71,7 +71,13 @@ pub(crate) struct Blocks<'a> {
     /// Whether a read may wait for the host; else it ends with `EAGAIN` where it would, or with `EOPNOTSUPP` where nobody
     /// knows.
     pub may_wait: bool,
+    /// How writes go to the host.
+    pub mode: WriteMode,
 }
+
+/// Memory for a copy of what is written: even, so that it can go past the page cache from there.
+#[repr(C, align(4096))]
+struct Room([MaybeUninit<u8>; PIECE_BYTES]);
 
 impl Blocks<'_> {
     /// Fills `sink` from `offset` on, with zeros where nothing was written.
@@ -231,7 +237,7 @@ impl Blocks<'_> {
     /// By itself, because touching so much of the stack takes as long as a tenth of a small write.
     #[inline(never)]
     fn write_large(&self, offset: u64, source: Source<'_>) -> (usize, Option<BlockFault>) {
-        self.write_pieces(offset, source, &mut [MaybeUninit::uninit(); PIECE_BYTES])
+        self.write_pieces(offset, source, &mut Room([MaybeUninit::uninit(); PIECE_BYTES]).0)
     }
 
     /// Writes in pieces for which `room` is large enough.
@@ -293,29 +299,36 @@ impl Blocks<'_> {
             self.note_written(first, entries);
         }
         let claim = writing.claim(blocks);
-        let (written, errno) = object.write(offset, Source::from(buf));
+        let (written, errno) = object.write(offset, Source::from(buf), self.mode);
         let mut writing = claim.lock();
         let Some(errno) = errno else {
             writing.store(first, entries);
             self.note_written(first, entries);
             return Ok((written, None));
         };
-        // The host may have written a part of a block: its checksum is that of what is there now.
-        let whole = ((offset + written as u64) / BLOCK).saturating_sub(first) as usize;
-        writing.store(first, &entries[..whole.min(count)]);
-        self.note_written(first, &entries[..whole.min(count)]);
-        if whole < count {
-            let number = first + whole as u64;
-            let mut block = [0; BLOCK_BYTES];
-            self.read_raw(number * BLOCK, Sink::from(&mut block))?;
-            let sum = summer.entry(number, &block);
-            let unwritten = writing.entry(number) == 0 && summer.agrees(0, number, &block);
-            // Damage that the write did not come to stays.
-            if !self.is_as_found(number, sum) {
-                writing.store(number, &[if unwritten { 0 } else { sum }]);
-            }
+        let whole = (((offset + written as u64) / BLOCK).saturating_sub(first) as usize).min(count);
+        writing.store(first, &entries[..whole]);
+        self.note_written(first, &entries[..whole]);
+        let touched = if object.goes_past(self.mode) { count } else { count.min(whole + 1) };
+        for number in first + whole as u64..first + touched as u64 {
+            self.sum_what_is_there(&mut writing, summer, number);
         }
         Ok((written, Some(BlockFault::Host(errno))))
+    }
+
+    /// After a write that failed: the host may have written a part of this block, and past the page cache all or some of any block,
+    /// whatever it says. So the checksum is that of what is there now. A block that cannot be read keeps the one that it has.
+    fn sum_what_is_there(&self, writing: &mut Writing<'_>, summer: Summer, number: u64) {
+        let Some(object) = self.object else { return };
+        let mut block = [0; BLOCK_BYTES];
+        if object.read_again(number * BLOCK, Sink::from(&mut block)).is_err() {
+            return;
+        }
+        let sum = summer.entry(number, &block);
+        // Damage that the write did not come to stays.
+        if !summer.agrees(writing.entry(number), number, &block) && !self.is_as_found(number, sum) {
+            writing.store(number, &[sum]);
+        }
     }
 
     /// The entry of a block of which `part` is about to be written.

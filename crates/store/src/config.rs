@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub const CACHED_INODES_MAX: usize = 1 << 17;
 /// Directory entries kept in memory at most.
 pub const CACHED_ENTRIES_MAX: usize = 1 << 18;
-/// Object files kept open at most; the limit of the process can make it fewer.
+/// Descriptors of object files kept open at most; the limit of the process can make it fewer.
 pub const OPEN_OBJECTS_MAX: usize = 16_384;
 /// Memory for checksums at most, apart from what operations under way need: those of 32 GiB of blocks.
 pub const SUMS_BYTES_MAX: u64 = 64 << 20;
@@ -36,6 +36,9 @@ pub struct StoreConfig {
     pub checksums: bool,
     /// Targets whose objects are read and written past the page cache of the host, as far as its file system can do that.
     pub direct: Vec<TargetId>,
+    /// Targets whose objects are written past it by those writes that ask for it ([`crate::WriteMode::Direct`]), as far as its file
+    /// system says that it can do that.
+    pub direct_on_request: Vec<TargetId>,
     /// Targets of which the host is to read what it is asked for, and nothing ahead of that: whoever uses the store reads ahead
     /// for those whose turn it is ([`crate::Extent::read_ahead`]).
     pub reads_as_asked: Vec<TargetId>,
@@ -73,8 +76,8 @@ pub struct Bounds {
     pub inodes: usize,
     /// Directory entries.
     pub entries: usize,
-    /// Open object files, apart from those being opened at the same moment; those of a target in [`StoreConfig::direct`]
-    /// have two descriptors each.
+    /// Descriptors of object files, apart from those being opened at the same moment: an object has one, or two if it is used past the
+    /// page cache of the host.
     pub objects: usize,
     /// Memory for checksums of blocks.
     pub sums_bytes: u64,
@@ -93,6 +96,7 @@ impl StoreConfig {
             root_owner: (0, 0),
             checksums: true,
             direct: Vec::new(),
+            direct_on_request: Vec::new(),
             reads_as_asked: Vec::new(),
             bounds: Bounds::default(),
             ownership: None,

@@ -17,7 +17,7 @@ use crate::sums::Sums;
 use isonomia_proto::fs::Layout;
 use isonomia_units::Ino;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The objects are gone, or are about to go: no more data operations.
@@ -49,7 +49,7 @@ pub(crate) struct Content {
     pub layout: Option<Arc<Layout>>,
     /// What the first object is called by.
     first_index: usize,
-    /// Its objects were used since [`OpenObjects`](crate::object) last looked for one to close: they are not closed then.
+    /// Its objects were used since [`OpenObjects`](crate::open_objects) last looked for one to close: they are not closed then.
     pub recent: AtomicBool,
     /// Writes and reads share it; appends, truncation, opening objects, and flushing own it.
     pub data: RwLock<Objects>,
@@ -69,6 +69,17 @@ pub(crate) struct Content {
     lost_writes: AtomicU64,
     /// Written to since this was last cleared.
     pub written: AtomicBool,
+    /// Writes past the page cache that are under way.
+    direct_writes: AtomicUsize,
+}
+
+/// A write past the page cache that is under way.
+pub(crate) struct DirectWrite<'c>(&'c Content);
+
+impl Drop for DirectWrite<'_> {
+    fn drop(&mut self) {
+        self.0.direct_writes.fetch_sub(1, AcqRel);
+    }
 }
 
 /// What is known of content when it is loaded.
@@ -207,7 +218,19 @@ impl Content {
             sums: OnceLock::new(),
             lost_writes: AtomicU64::new(0),
             written: AtomicBool::new(false),
+            direct_writes: AtomicUsize::new(0),
         }
+    }
+
+    /// A write past the page cache begins, and ends with what this gives.
+    pub fn begin_direct_write(&self) -> DirectWrite<'_> {
+        self.direct_writes.fetch_add(1, AcqRel);
+        DirectWrite(self)
+    }
+
+    /// Whether one is under way: the host may keep other writes to the file waiting until the device is done.
+    pub fn is_written_directly(&self) -> bool {
+        self.direct_writes.load(Acquire) > 0
     }
 
     /// What nobody uses may leave memory if nothing is lost with it.

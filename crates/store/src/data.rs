@@ -11,7 +11,7 @@ use crate::edit::ReclaimList;
 use crate::fence::Fence;
 use crate::inode::{DIRTY, Inode, SET_ID, SPREAD, UNFLUSHED, UNLINKED};
 use crate::object::{ObjectPlace, spot};
-use crate::object_file::ObjectFile;
+use crate::object_file::{ObjectFile, WriteMode};
 use crate::permission::after_write;
 use crate::removal::Unused;
 use crate::resize::check_alive;
@@ -19,7 +19,7 @@ use crate::spread::Reserved;
 use crate::{FILE_SIZE_MAX, ObjectStore, Store, StoreError};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
-use isonomia_units::Ino;
+use isonomia_units::{Ino, TargetId};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::Relaxed;
@@ -91,7 +91,19 @@ impl Store {
         source: impl Into<Source<'b>>,
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        self.write_up_to(ino, offset, source.into(), now, |_| u64::MAX)
+        self.write_up_to(ino, offset, (source.into(), WriteMode::Usual), now, |_| u64::MAX)
+    }
+
+    /// As [`Self::write`], in this mode.
+    pub fn write_as<'b>(
+        &self,
+        mode: WriteMode,
+        ino: Ino,
+        offset: u64,
+        source: impl Into<Source<'b>>,
+        now: Timestamp,
+    ) -> Result<usize, StoreError> {
+        self.write_up_to(ino, offset, (source.into(), mode), now, |_| u64::MAX)
     }
 
     /// As [`Self::write`], but nothing behind the end that the file has then: it does not grow.
@@ -102,7 +114,7 @@ impl Store {
         source: impl Into<Source<'b>>,
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        self.write_up_to(ino, offset, source.into(), now, |inode| inode.size())
+        self.write_up_to(ino, offset, (source.into(), WriteMode::Usual), now, |inode| inode.size())
     }
 
     /// Writes the part of `source` that lies before `end`, which is asked under the lock that keeps the file from being cut.
@@ -110,7 +122,7 @@ impl Store {
         &self,
         ino: Ino,
         offset: u64,
-        source: Source<'_>,
+        (source, mode): (Source<'_>, WriteMode),
         now: Timestamp,
         end: impl Fn(&Inode) -> u64,
     ) -> Result<usize, StoreError> {
@@ -126,7 +138,8 @@ impl Store {
             return Ok(0);
         }
         self.before_write(&inode, now)?;
-        let written = self.objects.write_objects(&inode.content, layout, &objects, offset, source.part(0..len))?;
+        let written =
+            self.objects.write_objects(mode, &inode.content, layout, &objects, offset, source.part(0..len))?;
         inode.touch(now);
         drop(objects);
         self.objects.trim_sums();
@@ -151,7 +164,7 @@ impl Store {
         }
         self.before_write(&inode, now)?;
         self.open_range(&inode, layout, &mut objects, offset, source.len() as u64, Some(now))?;
-        let written = self.objects.write_objects(&inode.content, layout, &objects, offset, source)?;
+        let written = self.objects.write_objects(WriteMode::Usual, &inode.content, layout, &objects, offset, source)?;
         inode.touch(now);
         drop(objects);
         self.objects.trim_sums();
@@ -348,6 +361,11 @@ impl Store {
 }
 
 impl ObjectStore {
+    /// Whether writes to a target go past the page cache of the host if they ask for it ([`WriteMode::Direct`]).
+    pub fn takes_direct(&self, target: TargetId) -> bool {
+        self.targets.takes_direct(target)
+    }
+
     pub(crate) fn read_error(
         &self,
         content: &Content,
@@ -402,6 +420,7 @@ impl ObjectStore {
     /// Writes to objects that are open, and lets the end follow.
     pub(crate) fn write_objects(
         &self,
+        mode: WriteMode,
         content: &Arc<Content>,
         layout: &Layout,
         objects: &Objects,
@@ -409,6 +428,7 @@ impl ObjectStore {
         source: Source<'_>,
     ) -> Result<usize, StoreError> {
         self.emergency_space.grow(source.len() as u64);
+        let _direct = (mode == WriteMode::Direct).then(|| content.begin_direct_write());
         let mut done = 0;
         let mut failure = None;
         while done < source.len() && failure.is_none() {
@@ -416,6 +436,9 @@ impl ObjectStore {
             let run = at.run.min((source.len() - done) as u64) as usize;
             let part = source.part(done..done + run);
             let file = objects.object(at.index).ok_or(StoreError::Stale)?;
+            if mode == WriteMode::Direct {
+                self.targets.open_direct(content, layout, objects, at.index);
+            }
             if self.emergency_space.is_spent()
                 && !is_allocated(file, at.offset, run as u64)
                 && let Err(full) = self.admit()
@@ -424,9 +447,9 @@ impl ObjectStore {
                 break;
             }
             let (written, fault) = match self.checked_blocks(content, layout, objects, at.index)? {
-                Some(blocks) => blocks.write(at.offset, part),
+                Some(blocks) => Blocks { mode, ..blocks }.write(at.offset, part),
                 None => {
-                    let (written, errno) = file.write(at.offset, part);
+                    let (written, errno) = file.write(at.offset, part, mode);
                     (written, errno.map(BlockFault::Host))
                 }
             };

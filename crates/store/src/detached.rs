@@ -7,7 +7,7 @@
 //!
 //! | operation | what it does |
 //! |---|---|
-//! | [`ObjectStore::write_object`], [`ObjectStore::write_object_after`] | writes; creates the object if there is none; tells the number of its last cut |
+//! | [`ObjectStore::write_object`], [`ObjectStore::write_object_after`], [`ObjectStore::write_object_as`] | writes; creates the object if there is none; tells the number of its last cut |
 //! | [`ObjectStore::read_object`] | reads; short at the end of the object; holes are zeros |
 //! | [`ObjectStore::sync_object`] | brings its bytes, and that it exists, to stable storage |
 //! | [`ObjectStore::cut_object`] | cuts what lies behind a size, once for each number |
@@ -66,6 +66,7 @@ use crate::content::{Content, Loaded, OBJECTS, Objects, Owner, RECLAIMED, SUMS, 
 use crate::data::{Cached, ReadFault, check_end};
 use crate::database::ObjectChange;
 use crate::object::{ObjectPlace, ObjectsId};
+use crate::object_file::WriteMode;
 use crate::record::BLOCKS_UNKNOWN;
 use crate::{FILE_SIZE_MAX, ObjectStore, StoreError};
 use isonomia_memory::{Sink, Source};
@@ -259,6 +260,18 @@ impl ObjectStore {
         offset: u64,
         source: impl Into<Source<'b>>,
     ) -> Result<ObjectWritten, StoreError> {
+        self.write_object_as(WriteMode::Usual, known, place, offset, source)
+    }
+
+    /// As [`Self::write_object_after`], in this mode.
+    pub fn write_object_as<'b>(
+        &self,
+        mode: WriteMode,
+        known: u64,
+        place: ObjectPlace,
+        offset: u64,
+        source: impl Into<Source<'b>>,
+    ) -> Result<ObjectWritten, StoreError> {
         let source = source.into();
         check_end(offset, source.len() as u64)?;
         let object = self.detached(place)?;
@@ -274,11 +287,16 @@ impl ObjectStore {
             return Err(StoreError::CutMeanwhile);
         }
         self.before_detached_change(&object)?;
-        let len = self.write_objects(&object.content, object.layout(), &objects, offset, source)?;
+        let len = self.write_objects(mode, &object.content, object.layout(), &objects, offset, source)?;
         let cuts = object.cuts();
         drop(objects);
         self.trim_sums();
         Ok(ObjectWritten { len, cuts })
+    }
+
+    /// Whether who writes to the object next may have to wait for the device: see [`crate::Store::write_waits`].
+    pub fn object_write_waits(&self, place: ObjectPlace) -> bool {
+        self.detached.get(place).is_some_and(|object| object.content.is_written_directly())
     }
 
     /// Puts an object's bytes, and that there is such an object, on stable storage. One that does not exist has none.

@@ -113,6 +113,7 @@ mod object;
 mod object_file;
 mod object_syncs;
 mod open;
+mod open_objects;
 mod owner;
 mod permission;
 #[cfg(test)]
@@ -159,6 +160,7 @@ pub use layouts::{Creator, NewFile};
 pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PieceCursor};
 pub use namespace::LINKS_MAX;
 pub use object::ObjectPlace;
+pub use object_file::WriteMode;
 pub use open::{OpenHow, Opened};
 pub use owner::{Line, Ownership, START_OVER, database_dir};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};

@@ -11,6 +11,7 @@ use crate::config::{StoreConfig, TargetDir};
 use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
+use crate::open_objects::OpenObjects;
 use crate::recovery::leftovers::Left;
 use crate::sums::{self, Place};
 use crate::{OpenError, StoreError};
@@ -18,18 +19,15 @@ use isonomia_proto::fs::{FsStat, Layout, Spot};
 use isonomia_units::TargetId;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 /// The directory of a target that has them.
 pub(crate) const DIRECTORIES_NAME: &str = "objects";
 /// Directories of objects in a target.
 pub(crate) const DIRECTORIES: usize = 256;
-/// Looks for an object to close at most, when one more is opened than there should be.
-const PROBES_MAX: usize = 64;
 
 /// Which objects are a file's: in their names, and never given to another file.
 ///
@@ -88,14 +86,9 @@ struct Target {
     objects: OwnedFd,
     /// Objects are read and written past the page cache.
     is_direct: bool,
+    /// Writes that ask for it go past it.
+    takes_direct: bool,
     reads_as_asked: bool,
-}
-
-/// The open objects in the order of opening. When there are too many the first is closed, unless its content was used since it
-/// was last looked at: then it goes to the end once more (the *clock* algorithm).
-struct OpenObjects {
-    ring: Mutex<VecDeque<(Weak<Content>, usize)>>,
-    max: usize,
 }
 
 impl Targets {
@@ -103,7 +96,7 @@ impl Targets {
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         let open = |target: &TargetDir| Target::open(target, config);
         let all = config.targets.iter().map(open).collect::<Result<_, _>>()?;
-        let open = OpenObjects { ring: Mutex::new(VecDeque::new()), max: config.bounds.objects.max(1) };
+        let open = OpenObjects::new(config.bounds.objects.max(1));
         Ok(Self { all, open, with_sums: config.checksums, fence: config.fence() })
     }
 
@@ -171,9 +164,28 @@ impl Targets {
         };
         let pages = fd.map_err(fail)?;
         let direct = if target.is_direct { Some(open(OFlags::DIRECT).map_err(fail)?) } else { None };
-        objects.put(index, ObjectFile::new(pages, direct, target.reads_as_asked, self.fence.clone()));
+        let count = &self.open.descriptors;
+        objects.put(index, ObjectFile::new(pages, direct, target.reads_as_asked, self.fence.clone(), count));
         self.open.admit(content, index);
         Ok(())
+    }
+
+    /// Has the open object `index` go past the page cache for writes that ask for it, if its target can do that. Where it
+    /// cannot be opened once more they go through it.
+    pub fn open_direct(&self, content: &Content, layout: &Layout, objects: &Objects, index: usize) {
+        let Some(object) = objects.object(index).filter(|object| !object.has_direct()) else { return };
+        let place = content.place(objects.id, layout, index);
+        let Some(target) = self.target(place).ok().filter(|target| target.takes_direct) else { return };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECT;
+        let direct = rustix::fs::openat(&target.objects, place.object.object_name(), flags, Mode::empty());
+        if direct.is_ok_and(|direct| object.add_direct(direct)) {
+            self.open.make_room();
+        }
+    }
+
+    /// Whether writes to a target go past the page cache if they ask for it.
+    pub fn takes_direct(&self, target: TargetId) -> bool {
+        self.all.iter().any(|ours| ours.id == target && ours.takes_direct)
     }
 
     /// Syncs the directories of the objects whose entries may not have been since they were created.
@@ -430,13 +442,17 @@ impl Target {
             rustix::fs::statat(&objects, &name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|e| missing(&path.join(&name), e))?;
         }
-        let [is_direct, reads_as_asked] = [&config.direct, &config.reads_as_asked].map(|all| all.contains(&target.id));
-        let refused = if is_direct { probe(&target.dir).err() } else { None };
-        if let Some(reason) = refused {
+        let [is_direct, on_request, reads_as_asked] =
+            [&config.direct, &config.direct_on_request, &config.reads_as_asked].map(|all| all.contains(&target.id));
+        let probed = if is_direct || on_request { probe(&target.dir) } else { Ok(false) };
+        if let Err(reason) = probed
+            && is_direct
+        {
             tracing::warn!(target = %target.id, dir = %target.dir.display(), %reason,
                 "files go through the page cache: this file system cannot do without");
         }
-        Ok(Self { id: target.id, path, objects, is_direct: is_direct && refused.is_none(), reads_as_asked })
+        let takes_direct = !is_direct && on_request && probed == Ok(true);
+        Ok(Self { id: target.id, path, objects, is_direct: is_direct && probed.is_ok(), takes_direct, reads_as_asked })
     }
 }
 
@@ -523,30 +539,6 @@ fn object_called(name: &[u8]) -> Option<ObjectId> {
 
 fn directory_name(directory: usize) -> String {
     format!("{directory:02x}")
-}
-
-impl OpenObjects {
-    /// Counts an object that was just opened, and closes another one if there are too many.
-    fn admit(&self, content: &Arc<Content>, index: usize) {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.push_back((Arc::downgrade(content), index));
-        let mut probes = 0;
-        while ring.len() > self.max && probes < PROBES_MAX {
-            probes += 1;
-            let Some((weak, index)) = ring.pop_front() else { break };
-            // Gone from memory, and its descriptors with it.
-            let Some(content) = weak.upgrade() else { continue };
-            if content.recent.swap(false, Relaxed) {
-                ring.push_back((weak, index));
-                continue;
-            }
-            // Objects that somebody uses are not closed: those of the caller, whose lock it has, and those of other threads.
-            match content.data.try_write() {
-                Ok(mut objects) => objects.close(index),
-                Err(_) => ring.push_back((weak, index)),
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! An open object: its descriptor, and a second one that goes past the page cache of the host (`O_DIRECT`) where the target
-//! is to be used so.
+//! is to be used so, or the object was written so. Then either everything goes past it, or only what asks for that
+//! ([`WriteMode::Direct`]).
 //!
 //! The host takes whole sectors only past its page cache, to and from memory that lies as evenly: here that is
 //! [`ALIGN`], which does for all devices there are. So whole blocks go past it, by way of memory of this thread's own where
@@ -12,13 +13,15 @@ use crate::FILE_SIZE_MAX;
 use crate::fence::Fence;
 use crate::sums::{read_at, read_cached_at, write_until};
 use isonomia_memory::{Sink, Source};
-use rustix::fs::{Advice, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 /// Offsets, lengths, and memory are multiples of this.
 const ALIGN: usize = 4096;
@@ -27,15 +30,34 @@ const BOUNCE_BYTES: usize = 256 << 10;
 /// The file by which it is tried whether a file system can be used past the page cache.
 pub(crate) const PROBE: &str = "target.probe";
 
+/// How a write goes to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// As everything does on its target.
+    Usual,
+    /// Past the page cache, as far as it is whole blocks and the target can do that.
+    Direct,
+}
+
 pub(crate) struct ObjectFile {
     pages: Arc<OwnedFd>,
-    direct: Option<OwnedFd>,
+    direct: OnceLock<OwnedFd>,
+    /// Everything goes past the page cache, by `direct`, and not just what asks for that.
+    is_past: bool,
     fence: Arc<Fence>,
+    /// Of descriptors of all objects, these included.
+    count: Arc<AtomicUsize>,
 }
 
 impl From<OwnedFd> for ObjectFile {
     fn from(pages: OwnedFd) -> Self {
-        Self { pages: Arc::new(pages), direct: None, fence: Arc::default() }
+        Self::new(pages, None, false, Arc::default(), &Arc::default())
+    }
+}
+
+impl Drop for ObjectFile {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1 + usize::from(self.direct.get().is_some()), Relaxed);
     }
 }
 
@@ -46,14 +68,45 @@ impl AsFd for ObjectFile {
 }
 
 impl ObjectFile {
-    /// The object that `pages` and `direct` are open descriptors of; `fence` says whether it may be changed. The host reads
-    /// nothing ahead of what it is asked for if `reads_as_asked`.
-    pub fn new(pages: OwnedFd, direct: Option<OwnedFd>, reads_as_asked: bool, fence: Arc<Fence>) -> Self {
+    /// The object that `pages` and `direct` are open descriptors of, which are added to `count`; `fence` says whether it may be
+    /// changed. The host reads nothing ahead of what it is asked for if `reads_as_asked`.
+    pub fn new(
+        pages: OwnedFd,
+        direct: Option<OwnedFd>,
+        reads_as_asked: bool,
+        fence: Arc<Fence>,
+        count: &Arc<AtomicUsize>,
+    ) -> Self {
         if reads_as_asked {
             // It is no more than advice: a host that refuses it reads ahead.
             let _ = rustix::fs::fadvise(&pages, 0, None, Advice::Random);
         }
-        Self { pages: Arc::new(pages), direct, fence }
+        let is_past = direct.is_some();
+        count.fetch_add(1 + usize::from(is_past), Relaxed);
+        let direct = direct.map_or_else(OnceLock::new, OnceLock::from);
+        Self { pages: Arc::new(pages), direct, is_past, fence, count: count.clone() }
+    }
+
+    /// Whether there is a descriptor past the page cache.
+    pub fn has_direct(&self) -> bool {
+        self.direct.get().is_some()
+    }
+
+    /// Writes that ask for it go past the page cache from now on, by `direct`; false if that is no descriptor of this object, or
+    /// somebody else was first.
+    pub fn add_direct(&self, direct: OwnedFd) -> bool {
+        let number = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+        let is_same = number(&direct).is_ok_and(|found| number(&self.pages) == Ok(found));
+        let is_added = is_same && self.direct.set(direct).is_ok();
+        if is_added {
+            self.count.fetch_add(1, Relaxed);
+        }
+        is_added
+    }
+
+    /// By what everything goes past the page cache, if it does.
+    fn past(&self) -> Option<&OwnedFd> {
+        self.direct.get().filter(|_| self.is_past)
     }
 
     /// What is to change it, and may. To be asked for right before it is changed.
@@ -63,7 +116,7 @@ impl ObjectFile {
 
     /// By what the host can be told to bring pages to its memory, unless they go past that.
     pub fn pages(&self) -> Option<&Arc<OwnedFd>> {
-        self.direct.is_none().then_some(&self.pages)
+        (!self.is_past).then_some(&self.pages)
     }
 
     /// Reads until `sink` is full or the object ends. With `may_wait` false as [`Sink::pread_cached`].
@@ -71,7 +124,7 @@ impl ObjectFile {
         // The last block of the longest file ends behind what a host takes for an offset.
         let len = usize::try_from(FILE_SIZE_MAX.saturating_sub(offset)).unwrap_or(usize::MAX).min(sink.len());
         let sink = sink.part(0..len);
-        match &self.direct {
+        match self.past() {
             None if may_wait => read_at(&self.pages, offset, sink),
             None => read_cached_at(&self.pages, offset, sink),
             // It is in nobody's memory.
@@ -82,20 +135,38 @@ impl ObjectFile {
 
     /// Has the host bring `len` bytes from `offset` on to memory, without waiting for them, unless they go past that.
     pub fn fetch(&self, offset: u64, len: NonZeroU64) {
-        if self.direct.is_none() {
+        if !self.is_past {
             // Where it cannot, the read does.
             let _ = rustix::fs::fadvise(&self.pages, offset, Some(len), Advice::WillNeed);
         }
     }
 
     /// Writes until all is written or the host refuses; both can be.
-    pub fn write(&self, offset: u64, source: Source<'_>) -> (usize, Option<Errno>) {
+    pub fn write(&self, offset: u64, source: Source<'_>, mode: WriteMode) -> (usize, Option<Errno>) {
         if let Err(errno) = self.fence.check() {
             return (0, Some(errno));
         }
-        match &self.direct {
+        match self.direct.get().filter(|_| self.goes_past(mode)) {
             None => write_until(&self.pages, offset, source),
             Some(direct) => self.write_direct(direct, offset, source),
+        }
+    }
+
+    /// Whether whole blocks that are written in this mode go past the page cache.
+    pub fn goes_past(&self, mode: WriteMode) -> bool {
+        self.is_past || mode == WriteMode::Direct && self.has_direct()
+    }
+
+    /// Reads what the device has of a range to which a write has failed: the host may have pages of before that.
+    pub fn read_again(&self, offset: u64, sink: Sink<'_>) -> Result<usize, Errno> {
+        match self.direct.get() {
+            None => read_at(&self.pages, offset, sink),
+            Some(direct) => {
+                // Where it cannot, they are known to be wrong by their checksums.
+                let len = NonZeroU64::new(sink.len() as u64);
+                let _ = rustix::fs::fadvise(&self.pages, offset, len, Advice::DontNeed);
+                self.read_direct(direct, offset, sink)
+            }
         }
     }
 
@@ -200,8 +271,10 @@ fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// Whether files in `dir` can be read and written past the page cache; why not, if not.
-pub(crate) fn probe(dir: &Path) -> Result<(), Errno> {
+/// Whether files in `dir` can be read and written past the page cache; why not, if not. Some file systems take what is to go past
+/// it, and put it there all the same: true if this one says how it is to be done (`STATX_DIOALIGN`), in a way that is this module's.
+/// Kernels before 6.1 do not tell.
+pub(crate) fn probe(dir: &Path) -> Result<bool, Errno> {
     let path = dir.join(PROBE);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::DIRECT;
     let opened = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600));
@@ -213,7 +286,14 @@ pub(crate) fn probe(dir: &Path) -> Result<(), Errno> {
         let written = again(|| Source::from(&bounce[..ALIGN]).pwrite(&file, 0))?;
         let read = again(|| Sink::from(&mut bounce[..ALIGN]).pread(&file, 0))?;
         if (written, read) == (ALIGN, ALIGN) { Ok(()) } else { Err(Errno::IO) }
-    })
+    })?;
+    // Asked of a file that has bytes: where short ones lie beside their names these cannot go past anything.
+    let told = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    Ok(told.is_ok_and(|told| {
+        let fits = |align: u32| (1..=ALIGN as u32).contains(&align);
+        let is_told = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+        is_told && fits(told.stx_dio_offset_align) && fits(told.stx_dio_mem_align)
+    }))
 }
 
 #[cfg(test)]
@@ -232,7 +312,8 @@ mod tests {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | more;
             rustix::fs::open(dir.path().join("object"), flags, Mode::from_raw_mode(0o600)).unwrap()
         };
-        let file = ObjectFile::new(open(OFlags::empty()), Some(open(OFlags::DIRECT)), true, Arc::default());
+        let file =
+            ObjectFile::new(open(OFlags::empty()), Some(open(OFlags::DIRECT)), true, Arc::default(), &Arc::default());
         Some((dir, file))
     }
 
@@ -248,7 +329,7 @@ mod tests {
                 let (offset, len) =
                     if is_even { (offset / 4096 * 4096, len.div_ceil(4096) * 4096) } else { (offset, len) };
                 let bytes: Vec<u8> = (0..len + shift).map(|i| (i * 7 + number) as u8).collect();
-                prop_assert_eq!(file.write(offset, Source::from(&bytes[shift..])), (len, None));
+                prop_assert_eq!(file.write(offset, Source::from(&bytes[shift..]), WriteMode::Usual), (len, None));
                 let end = offset as usize + len;
                 if model.len() < end {
                     model.resize(end, 0);
@@ -269,7 +350,7 @@ mod tests {
     fn blocks_that_went_past_the_page_cache_are_not_in_it() {
         let Some((_dir, file)) = scratch() else { return };
         let bytes = vec![5; 1 << 20];
-        assert_eq!(file.write(0, Source::from(&bytes)), (1 << 20, None));
+        assert_eq!(file.write(0, Source::from(&bytes), WriteMode::Usual), (1 << 20, None));
         let mut back = [0; 4096];
         let is_cached = |back: &mut [u8]| read_cached_at(&file.pages, 8192, Sink::from(back));
         match is_cached(&mut back) {
@@ -285,8 +366,8 @@ mod tests {
     #[test]
     fn the_host_reads_nothing_ahead_of_a_stream() {
         let Some((_dir, mut file)) = scratch() else { return };
-        assert_eq!(file.write(0, Source::from(&vec![5; 1 << 20])), (1 << 20, None));
-        file.direct = None;
+        assert_eq!(file.write(0, Source::from(&vec![5; 1 << 20]), WriteMode::Usual), (1 << 20, None));
+        file.is_past = false;
         let mut block = [0; ALIGN];
         for at in 0..8 {
             assert_eq!(file.read(at * ALIGN as u64, Sink::from(&mut block), true), Ok(ALIGN));

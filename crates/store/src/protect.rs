@@ -7,6 +7,7 @@ use crate::blocks::{BlockFault, Blocks, Watch};
 use crate::content::{Content, Objects, Owner, SUMS, SUSPECT};
 use crate::known_damage::KnownDamage;
 use crate::object::file_offset;
+use crate::object_file::WriteMode;
 use crate::sums::{Place, SidecarFault};
 use crate::{ObjectStore, StoreError};
 use isonomia_proto::control::ChecksumStatus;
@@ -134,6 +135,7 @@ impl ObjectStore {
             watch: &self.protection.watch,
             known: Some(self.known_damage(place)),
             may_wait: true,
+            mode: WriteMode::Usual,
         }))
     }
 

@@ -156,12 +156,17 @@ impl ObjectStore {
 }
 
 impl Store {
-    /// Whether who writes to the file next has to wait for the database: the file rests, and is to be known as written before
-    /// its first byte changes. Of a file that was not looked up lately it is not known.
+    /// Whether who writes to the file next has to wait for the database, or for the device. For the database if the file rests, and is
+    /// to be known as written before its first byte changes; for the device if somebody writes to it past the page cache, as
+    /// the host lets nobody else write meanwhile. Of a file that was not looked up lately it is not known.
     pub fn write_waits(&self, ino: Ino) -> bool {
         let rests = |inode: Arc<Inode>| inode.has(SUMS) && inode.has(OBJECTS) && !inode.has(UNSETTLED);
         !self.objects.is_volatile()
-            && self.namespace.inodes.get(ino.0).is_none_or(|inode| self.objects.protection.is_on && rests(inode))
+            && self
+                .namespace
+                .inodes
+                .get(ino.0)
+                .is_none_or(|inode| inode.is_written_directly() || self.objects.protection.is_on && rests(inode))
     }
 
     /// Brings files that were not written since the last call to stable storage, with their checksums and sizes. To be

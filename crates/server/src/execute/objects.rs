@@ -17,7 +17,7 @@ use isonomia_proto::object::{FileEnd, FileObjects, find, told};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_proto::striping::{Striping, XATTR};
-use isonomia_store::{Cached, Caller, HostPages, MAY_WRITE, ObjectPlace, Reserved, Spread, StoreError};
+use isonomia_store::{Cached, Caller, HostPages, MAY_WRITE, ObjectPlace, Reserved, Spread, StoreError, WriteMode};
 use isonomia_units::{Bytes, Ino};
 use std::borrow::Cow;
 use zerocopy::IntoBytes;
@@ -284,16 +284,21 @@ pub(super) fn host_pages(core: &Core, connection: &Connection, header: &RequestH
     core.store.objects().host_pages_of_object(place, header.offset, u64::from(header.len))
 }
 
-/// Writes.
-pub(super) fn write(core: &Core, connection: &Connection, header: &RequestHeader, payload: Source<'_>) -> ReplyHeader {
+/// Writes in this mode.
+pub(super) fn write(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    (payload, mode): (Source<'_>, WriteMode),
+) -> ReplyHeader {
     let mut reply = Reply::new(&mut []);
     let mut cuts = 0;
     let outcome = (|| {
         let place = check(core, connection, header, access::WRITE)?;
         // The number is one more than that of the last cut that the writer knows, or 0.
         let known = header.ino2.wrapping_sub(1);
-        let written = core.store.objects().write_object_after(known, place, header.offset, payload)?;
-        core.unsynced.wrote(Ino(header.ino), Bytes(written.len as u64));
+        let written = core.store.objects().write_object_as(mode, known, place, header.offset, payload)?;
+        core.unsynced.wrote_as(mode, Ino(header.ino), Bytes(written.len as u64));
         (reply.value, cuts) = (written.len as u64, written.cuts);
         Ok(())
     })();

@@ -7,6 +7,7 @@ use crate::read_ahead::{self, Piece};
 use crate::write_back::{Chunk, Manner, WriteBack};
 use isonomia_policy::device::chunks::{self, SMALL_READ};
 use isonomia_policy::{self as policy, Access, Nature, RequestId, ServedBy, Submission};
+use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -40,9 +41,10 @@ impl Target {
 
     /// Whether a write that took so long to be served left its bytes in the host's memory, to be brought to the device later:
     /// what it took says nothing of the device then.
-    pub fn is_kept(&self, took: Nanos, bytes: u32) -> bool {
-        let most = KEPT_TIME_MAX + Nanos(u64::from(bytes) / KEPT_BYTES_PER_NS);
-        self.write_back.as_ref().is_some_and(WriteBack::keeps_pages) && took <= most
+    pub fn is_kept(&self, took: Nanos, header: &RequestHeader) -> bool {
+        let most = KEPT_TIME_MAX + Nanos(u64::from(header.len) / KEPT_BYTES_PER_NS);
+        let may_keep = self.write_back.as_ref().is_some_and(WriteBack::keeps_pages);
+        may_keep && took <= most && !self.is_past_cache(Op::Write, header)
     }
 
     /// Queues a range that is to be written back; gives it back if the queue is full, or does not know its job.

@@ -10,6 +10,7 @@ use crate::testing::policy;
 use crate::usage::Usage;
 use isonomia_policy::device::chunks::PIECE_BYTES_MIN;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
+use isonomia_proto::writing;
 
 fn connect(jobs: &Jobs, target: &Target, name: &str) -> Arc<Connection> {
     let info = JobInfo::new(name, "u", "g");
@@ -112,12 +113,18 @@ fn a_write_that_memory_keeps_says_nothing_of_the_device() {
     let mut target =
         Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 2, (false, DepthSpec::Fixed(1)));
     let us = Nanos::from_micros;
-    assert!(!target.is_kept(us(5), 4096), "it is written through");
+    let of = |len| RequestHeader { len, ..RequestHeader::new(Op::Write, isonomia_units::Ino(7)) };
+    assert!(!target.is_kept(us(5), &of(4096)), "it is written through");
     target.write_back = Some(WriteBack::new(1 << 30, false));
-    assert!(!target.is_kept(us(5), 4096), "it goes past the host's memory");
+    assert!(!target.is_kept(us(5), &of(4096)), "it goes past the host's memory");
     target.write_back = Some(WriteBack::new(1 << 30, true));
-    assert!(target.is_kept(us(40), 256 << 10) && target.is_kept(us(5), 4096));
-    assert!(!target.is_kept(us(400), 256 << 10) && !target.is_kept(us(100), 4096), "it had to wait");
+    assert!(target.is_kept(us(40), &of(256 << 10)) && target.is_kept(us(5), &of(4096)));
+    assert!(!target.is_kept(us(400), &of(256 << 10)) && !target.is_kept(us(100), &of(4096)), "it had to wait");
+    let direct = RequestHeader { valid: writing::DIRECT, ..of(256 << 10) };
+    assert!(target.is_kept(us(40), &direct), "nothing goes past it here");
+    target.takes_direct = true;
+    assert!(!target.is_kept(us(40), &direct) && target.is_kept(us(40), &of(256 << 10)));
+    assert_eq!([direct, of(256 << 10)].map(|header| target.write_mode(&header)), [WriteMode::Direct, WriteMode::Usual]);
     let writer = connect(&Jobs::new(8, 8), &target, "writer");
     for (at, is_kept, attributed) in [(10, true, None), (110, false, Some(us(40)))] {
         target.enqueue(us(at), pending(&target, &writer, Op::Write, 4096)).unwrap();

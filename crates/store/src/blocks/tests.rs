@@ -55,6 +55,7 @@ impl Scratch {
             watch: &self.watch,
             known: None,
             may_wait: true,
+            mode: WriteMode::Usual,
         }
     }
 

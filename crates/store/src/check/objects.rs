@@ -7,7 +7,7 @@ use crate::checksum::BLOCKS_MAX;
 use crate::content::Owner;
 use crate::known_damage::Known;
 use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, file_offset};
-use crate::object_file::ObjectFile;
+use crate::object_file::{ObjectFile, WriteMode};
 use crate::record::Body;
 use crate::sums::{Place, SidecarFault, Sums};
 use isonomia_proto::fs::Layout;
@@ -119,8 +119,15 @@ impl Checker<'_, '_> {
             is_suspect: is_unsettled,
             fence: &self.targets.fence,
         };
-        let blocks =
-            Blocks { object: object.as_ref(), sums: &sums, place, watch: &watch, known: Some(known), may_wait: true };
+        let blocks = Blocks {
+            object: object.as_ref(),
+            sums: &sums,
+            place,
+            watch: &watch,
+            known: Some(known),
+            may_wait: true,
+            mode: WriteMode::Usual,
+        };
         let fail = |fault| match fault {
             BlockFault::Host(errno) => StoreError::host(&path, errno),
             BlockFault::Damaged { .. } => StoreError::Damaged(Ino(ino)),

@@ -72,13 +72,14 @@ impl Bench {
         &self.root
     }
 
-    /// A store with two targets on the disk, one of which is used past the page cache.
+    /// A store with two targets on the disk, one of which is used past the page cache, and the other one by writes that ask for it.
     pub fn config(&self) -> StoreConfig {
         let target = |i| TargetDir { id: TargetId(i), dir: self.root.join(format!("target{i}")) };
         let mut config = StoreConfig::new(self.root.join("store"), ServerId(0), (0..2).map(target).collect());
         config.default_layout.stripe_bytes = 4096;
         config.default_layout.stripe_count = 2;
         config.direct = vec![TargetId(1)];
+        config.direct_on_request = vec![TargetId(0)];
         // The disk loses its power, and the host does not.
         config.host_start = Some(String::new());
         config

@@ -5,7 +5,7 @@
 
 use crate::model::{Change, History, Step};
 use crate::pattern;
-use crate::run::Run;
+use crate::run::{Run, mode_of};
 use crate::verdict::Violation;
 use crate::workload::ObjectOperation;
 use isonomia_store::checksum::ObjectId;
@@ -72,7 +72,7 @@ impl Objects {
         match operation {
             ObjectOperation::Write { offset, size_bytes } => {
                 let bytes = pattern::bytes(history.file, step as u32, offset, size_bytes);
-                let written = store.objects().write_object(place, offset, &bytes)?;
+                let written = store.objects().write_object_as(mode_of(step), u64::MAX, place, offset, &bytes)?;
                 assert_eq!((written.len as u64, written.cuts), (size_bytes, life.cuts.len() as u64));
                 history.changes.push((step, Change::Write { offset, size_bytes }));
                 Ok(false)

@@ -7,7 +7,7 @@ use crate::pattern;
 use crate::workload::{self, Operation, Present, SpaceOperation};
 use isonomia_proto::fs::{Timestamp, access};
 use isonomia_proto::space::SpaceChange;
-use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
+use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, WriteMode, XattrHow};
 use isonomia_units::Ino;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -58,6 +58,11 @@ pub struct Run {
 /// The time that operation `step` is done at: long before that of the host.
 pub fn time_of(step: Step) -> Timestamp {
     Timestamp::new(1_000_000 + step as i64, 0).unwrap()
+}
+
+/// How operation `step` writes: half of them past the page cache, as far as they are whole blocks.
+pub fn mode_of(step: Step) -> WriteMode {
+    if step.is_multiple_of(2) { WriteMode::Direct } else { WriteMode::Usual }
 }
 
 impl Run {
@@ -183,7 +188,7 @@ impl Worker<'_> {
             Operation::Open { name, truncate } => self.open(store, name, *truncate, step)?,
             Operation::Write { name, offset, size_bytes } => {
                 let bytes = pattern::bytes(self.history(name).file, step as u32, *offset, *size_bytes);
-                let written = store.write(self.ino(name), *offset, &bytes, time)?;
+                let written = store.write_as(mode_of(step), self.ino(name), *offset, &bytes, time)?;
                 assert_eq!(written as u64, *size_bytes, "a write is whole");
                 self.changed(name, step, Change::Write { offset: *offset, size_bytes: *size_bytes });
             }

@@ -5,6 +5,7 @@
 mod backup;
 mod damage;
 mod detached;
+mod direct;
 mod files;
 mod kernel;
 mod kill;

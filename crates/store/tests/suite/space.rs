@@ -2,9 +2,9 @@
 
 use crate::detached::place;
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
-use isonomia_store::{OpenError, Store, StoreConfig, StoreError, VolumeChange, Whereabouts};
+use isonomia_store::{OpenError, Store, StoreConfig, StoreError, VolumeChange, Whereabouts, WriteMode};
 use isonomia_testbed::skip;
-use isonomia_units::Ino;
+use isonomia_units::{Ino, TargetId};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -215,6 +215,55 @@ fn holes_are_written_until_ext4_is_full_and_again_when_there_is_room() {
         assert!(found[4096..PIECE].iter().all(|byte| *byte == 2) && found[PIECE..].iter().all(|byte| *byte == 0));
     }
     assert!(content(&store, kept).iter().all(|byte| *byte == 1));
+}
+
+/// The host says of a write past its page cache that there is no space, and has written what lay before that.
+#[test]
+fn what_a_write_past_the_page_cache_left_on_a_full_disk_can_be_read() {
+    const PIECE: usize = 65_536;
+    const WHOLE: usize = 4 * PIECE;
+    for is_on_request in [true, false] {
+        // So large that the store does not look in time how much is left.
+        let Some(disk) = SmallDisk::ext4_of_mib(256) else { return };
+        let mut config = config(disk.0.path(), 1);
+        let direct = if is_on_request { &mut config.direct_on_request } else { &mut config.direct };
+        *direct = vec![TargetId(0)];
+        let store = Store::open(&config).unwrap();
+        if is_on_request && !store.objects().takes_direct(TargetId(0)) {
+            return skip("ext4 does not say that it writes past the page cache");
+        }
+        let kept = write_kept(&store);
+        let file = open(&store, "file").ino;
+        for piece in [0, 2] {
+            store.write(file, piece * PIECE as u64, &[2; PIECE], at(2)).unwrap();
+        }
+        store.set_size(file, WHOLE as u64, at(2)).unwrap();
+        store.fsync(file, false).unwrap();
+        store.fsync(kept, false).unwrap();
+        let others = disk.fill();
+        let write = |fill| store.write_as(WriteMode::Direct, file, 0, &[fill; WHOLE], at(3));
+        match write(3) {
+            Err(StoreError::NoSpace) => {}
+            Ok(len) => assert!(len < WHOLE, "{len} bytes on a full disk"),
+            Err(error) => panic!("{error}"),
+        }
+        // Each block is what it was, or what it was to be.
+        let found = content(&store, file);
+        for (number, block) in found.chunks(4096).enumerate() {
+            let before = if number / 16 % 2 == 0 { 2 } else { 0 };
+            assert!(block.iter().all(|byte| *byte == before) || block.iter().all(|byte| *byte == 3), "block {number}");
+        }
+        assert!(content(&store, kept).iter().all(|byte| *byte == 1));
+        std::fs::remove_file(others).unwrap();
+        assert_eq!(write(4).unwrap(), WHOLE);
+        store.fsync(file, false).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let store = Store::open(&config).unwrap();
+        assert!(content(&store, file) == vec![4; WHOLE]);
+        assert!(content(&store, kept) == vec![1; 100_000]);
+        assert_eq!(store.objects().checksum_status().damaged_total, 0);
+    }
 }
 
 #[test]

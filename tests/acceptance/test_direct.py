@@ -1,0 +1,115 @@
+"""Programs that open files with O_DIRECT, on targets of which some go past the page cache of the server's host for them."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from service import PREFIX, Case, Mount, why_no_mount
+
+# Writes 1 MiB in each of the ways in which a descriptor comes to its flag, and one without it.
+WRITE = """
+import fcntl, mmap, os, sys
+MIB = 1 << 20
+data = mmap.mmap(-1, MIB)
+def write(name, fd):
+    data[:] = name.encode()[:1] * MIB
+    assert os.pwrite(fd, data, 0) == MIB
+    os.fsync(fd)
+    os.close(fd)
+flags = os.O_RDWR | os.O_CREAT
+path = lambda name: f"{sys.argv[1]}/{name}"
+write("opened", os.open(path("opened"), flags | os.O_DIRECT))
+fd = os.open(path("set"), flags)
+fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
+write("set", os.dup(fd))
+fd = os.open(path("cleared"), flags | os.O_DIRECT)
+fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+write("cleared", fd)
+write("plain", os.open(path("plain"), flags))
+for name in ["opened", "set", "cleared", "plain"]:
+    with open(path(name), "rb") as file:
+        # What is read would be in memory afterwards.
+        file.seek(MIB - 4096)
+        assert file.read() == name.encode()[:1] * 4096, name
+"""
+MIB = 1 << 20
+DIRECT = {"opened", "set"}
+
+
+def begins_in_memory(path):
+    """Whether the host has the beginning of a file in memory."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.preadv(fd, [bytearray(4096)], 0, os.RWF_NOWAIT) == 4096
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def goes_past_memory(directory):
+    """Whether a file system writes past the page cache, as far as it can be seen."""
+    with tempfile.NamedTemporaryFile(dir=directory) as file:
+        copied = subprocess.run(
+            ["dd", "if=/dev/zero", f"of={file.name}", "bs=1M", "count=1", "oflag=direct", "conv=notrunc"], capture_output=True
+        )
+        return copied.returncode == 0 and not begins_in_memory(file.name)
+
+
+class Direct(Case):
+    def objects(self, server):
+        """The objects on a server, by the first bytes of what is in them."""
+        found = {}
+        for path in Path(server.directory).glob("target-0/objects/*/*.0"):
+            with open(path, "rb") as file:
+                is_there = begins_in_memory(path)
+                found[file.read(1).decode()] = is_there
+        return found
+
+    def check(self, server, is_past):
+        objects = self.objects(server)
+        for name in ["opened", "set", "cleared", "plain"]:
+            self.assertEqual(objects[name[0]], not (is_past and name in DIRECT), name)
+
+    def test_which_descriptors_write_past_the_page_cache(self):
+        for cache in ["auto", "always"]:
+            server = self.server("--cache", cache)
+            if not goes_past_memory(server.directory):
+                self.skipTest("nothing goes past the page cache here")
+            with self.subTest(cache=cache):
+                server.run("python3", "-c", WRITE, PREFIX)
+                self.check(server, cache == "auto")
+
+    def test_and_on_a_mount(self):
+        if reason := why_no_mount():
+            self.skipTest(reason)
+        server = self.server()
+        if not goes_past_memory(server.directory):
+            self.skipTest("nothing goes past the page cache here")
+        mount = Mount(server)
+        self.addCleanup(mount.remove)
+        mount.start()
+        subprocess.run(["python3", "-c", WRITE, mount.place], check=True)
+        self.check(server, True)
+
+    def test_copies_that_are_compared_afterwards(self):
+        """By fio: each block has a checksum of its own in it."""
+        self.needs("fio")
+        server = self.server()
+        for engine in ["psync", "posixaio"]:
+            with self.subTest(engine=engine):
+                server.run(
+                    "fio",
+                    "--name=direct",
+                    f"--filename={PREFIX}/{engine}",
+                    "--rw=randrw",
+                    "--bs=1M",
+                    "--size=64M",
+                    "--direct=1",
+                    "--verify=crc32c",
+                    f"--ioengine={engine}",
+                    "--iodepth=8",
+                    "--numjobs=1",
+                )
+        self.assertEqual(server.status()["checksums"]["damaged_total"], 0)

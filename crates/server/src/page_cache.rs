@@ -24,7 +24,7 @@ pub enum PageCache {
     Never,
 }
 
-/// A shorter write takes less time to memory than a device does to find the place, and is brought there with what lies beside it.
+/// A shorter write takes less time to memory than a device needs to begin, and is brought there with what lies beside it.
 const DIRECT_LEN_MIN: u32 = 256 << 10;
 /// Of what goes past the page cache offset and length are multiples of this.
 const DIRECT_ALIGN: u32 = 4096;

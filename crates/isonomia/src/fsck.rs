@@ -101,7 +101,8 @@ fn store_of(options: &FsckOptions, dir: &Path) -> Result<StoreConfig> {
     let count = targets.iter().map(|target| usize::from(target.0 - first) + 1).max().unwrap_or(1);
     config.targets.resize(config.targets.len().max(count), TargetConfig::default());
     let mut store = store_config(&config, dir);
-    let ids = store.targets.iter_mut().map(|target| &mut target.id).chain(&mut store.direct);
+    let ids = store.targets.iter_mut().map(|target| &mut target.id);
+    let ids = ids.chain(&mut store.direct).chain(&mut store.direct_on_request).chain(&mut store.reads_as_asked);
     ids.for_each(|id| id.0 += first);
     Ok(store)
 }

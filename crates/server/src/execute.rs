@@ -182,9 +182,13 @@ fn finish_read(header: &RequestHeader, outcome: Result<usize, Refusal>) -> Reply
     finish(header, Op::Read, outcome, reply)
 }
 
-/// Whether a write to an object of a spread file may wait for the device, whatever others do.
-pub fn object_write_waits(core: &Core, header: &RequestHeader) -> bool {
-    header.is_for_object() && core.store.objects().object_write_waits(ObjectPlace::of(&header.object_capability()))
+/// Whether somebody writes past the page cache to the file or the object that a write is for: the host lets no other one write
+/// to it meanwhile.
+pub fn is_behind_direct_write(core: &Core, header: &RequestHeader) -> bool {
+    if header.is_for_object() {
+        return core.store.objects().is_object_written_directly(ObjectPlace::of(&header.object_capability()));
+    }
+    core.store.is_written_directly(Ino(header.ino))
 }
 
 /// Serves a write of `payload` in this mode; `room` is for the payload of the reply, and may overlie nothing of `payload`.

@@ -27,6 +27,7 @@ use isonomia_memory::{Sink, Source};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,6 +36,8 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 const PIECE_BLOCKS: usize = PIECE_BYTES / BLOCK_BYTES;
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Blocks that cannot be read, after which no more are tried where a write has failed.
+const UNREADABLE_MAX: usize = 2;
 
 /// What is wrong with a part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +175,7 @@ impl Blocks<'_> {
         block: &mut [u8; BLOCK_BYTES],
     ) -> Result<(), BlockFault> {
         self.load(writing, number, 1)?;
-        self.read_raw(number * BLOCK, Sink::from(&mut *block))?;
+        self.read_raw(number * BLOCK, Sink::from(&mut block[..]))?;
         let entry = writing.entry(number);
         let agrees = summer.agrees(entry, number, block);
         if agrees && !self.place.is_suspect {
@@ -310,24 +313,35 @@ impl Blocks<'_> {
         writing.store(first, &entries[..whole]);
         self.note_written(first, &entries[..whole]);
         let touched = if object.goes_past(self.mode) { count } else { count.min(whole + 1) };
-        for number in first + whole as u64..first + touched as u64 {
-            self.sum_what_is_there(&mut writing, summer, number);
+        // Who may change nothing has written nothing.
+        if object.to_change().is_ok() {
+            self.sum_what_is_there(&mut writing, summer, first + whole as u64..first + touched as u64);
         }
         Ok((written, Some(BlockFault::Host(errno))))
     }
 
-    /// After a write that failed: the host may have written a part of this block, and past the page cache all or some of any block,
-    /// whatever it says. So the checksum is that of what is there now. A block that cannot be read keeps the one that it has.
-    fn sum_what_is_there(&self, writing: &mut Writing<'_>, summer: Summer, number: u64) {
+    /// After a write that failed: the host may have written a part of the first of these blocks, and past the page cache all or some
+    /// of any of them, whatever it says. So their checksums are those of what is there now. A block that cannot be read keeps
+    /// the one that it has, and so do all after the [`UNREADABLE_MAX`]th: a device takes long to say that it cannot read.
+    fn sum_what_is_there(&self, writing: &mut Writing<'_>, summer: Summer, numbers: Range<u64>) {
         let Some(object) = self.object else { return };
-        let mut block = [0; BLOCK_BYTES];
-        if object.read_again(number * BLOCK, Sink::from(&mut block)).is_err() {
-            return;
-        }
-        let sum = summer.entry(number, &block);
-        // Damage that the write did not come to stays.
-        if !summer.agrees(writing.entry(number), number, &block) && !self.is_as_found(number, sum) {
-            writing.store(number, &[sum]);
+        let count = numbers.end.saturating_sub(numbers.start) as usize;
+        let mut bytes = vec![0; count * BLOCK_BYTES];
+        let is_whole = object.read_again(numbers.start * BLOCK, Sink::from(&mut bytes)).is_ok();
+        let mut unreadable = 0;
+        for (number, block) in numbers.zip(bytes.as_chunks_mut::<BLOCK_BYTES>().0) {
+            if !is_whole && object.read_again(number * BLOCK, Sink::from(&mut block[..])).is_err() {
+                unreadable += 1;
+                if unreadable == UNREADABLE_MAX {
+                    return;
+                }
+                continue;
+            }
+            let sum = summer.entry(number, block);
+            // Damage that the write did not come to stays.
+            if !summer.agrees(writing.entry(number), number, block) && !self.is_as_found(number, sum) {
+                writing.store(number, &[sum]);
+            }
         }
     }
 

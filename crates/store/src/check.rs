@@ -124,7 +124,9 @@ impl Check<'_> {
         if found.is_in_the_way {
             return Ok(checked);
         }
-        let config = &StoreConfig { server: found.server, ..config.clone() };
+        // Whether files can go past the page cache is found by writing, which a check must not.
+        let (direct, direct_on_request) = (Vec::new(), Vec::new());
+        let config = &StoreConfig { server: found.server, direct, direct_on_request, ..config.clone() };
         let premises = Premises::enter_existing(config)?;
         let witness = Witness::open(&config.dir, &config.targets, false, &premises.secret.capability)?;
         let own = database_dir(&config.dir);

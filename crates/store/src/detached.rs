@@ -295,7 +295,7 @@ impl ObjectStore {
     }
 
     /// Whether who writes to the object next may have to wait for the device: see [`crate::Store::write_waits`].
-    pub fn object_write_waits(&self, place: ObjectPlace) -> bool {
+    pub fn is_object_written_directly(&self, place: ObjectPlace) -> bool {
         self.detached.get(place).is_some_and(|object| object.content.is_written_directly())
     }
 

@@ -169,6 +169,11 @@ impl Store {
                 .is_none_or(|inode| inode.is_written_directly() || self.objects.protection.is_on && rests(inode))
     }
 
+    /// Whether somebody writes to the file past the page cache.
+    pub fn is_written_directly(&self, ino: Ino) -> bool {
+        self.namespace.inodes.get(ino.0).is_some_and(|inode| inode.is_written_directly())
+    }
+
     /// Brings files that were not written since the last call to stable storage, with their checksums and sizes. To be
     /// called every few seconds, by a thread that may wait for the storage.
     pub fn settle(&self) -> Result<(), StoreError> {
@@ -244,7 +249,13 @@ impl Store {
         let mut count = 0;
         for some in quiet.chunks(FILES_MAX) {
             let some = some.iter().filter_map(|owner| self.settling(*owner).ok()).collect();
-            for settling in self.write_back_and_sync(some) {
+            let synced = self.write_back_and_sync(some);
+            if !synced.is_empty() {
+                // Each file is locked while the database takes the change. A device of the database that hangs is waited for here,
+                // where nobody who reads or writes a file waits for this.
+                self.db.sync(true)?;
+            }
+            for settling in synced {
                 count += usize::from(self.let_rest(&settling)?);
             }
         }

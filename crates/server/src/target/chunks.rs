@@ -40,11 +40,11 @@ impl Target {
     }
 
     /// Whether a write that took so long to be served left its bytes in the host's memory, to be brought to the device later:
-    /// what it took says nothing of the device then.
-    pub fn is_kept(&self, took: Nanos, header: &RequestHeader) -> bool {
+    /// what it took says nothing of the device then. It may take longer if it `is_behind` a write past the page cache, for which it waits.
+    pub fn is_kept(&self, took: Nanos, is_behind: bool, header: &RequestHeader) -> bool {
         let most = KEPT_TIME_MAX + Nanos(u64::from(header.len) / KEPT_BYTES_PER_NS);
         let may_keep = self.write_back.as_ref().is_some_and(WriteBack::keeps_pages);
-        may_keep && took <= most && !self.is_past_cache(Op::Write, header)
+        may_keep && (took <= most || is_behind) && !self.is_past_cache(Op::Write, header)
     }
 
     /// Queues a range that is to be written back; gives it back if the queue is full, or does not know its job.

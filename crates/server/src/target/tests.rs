@@ -114,16 +114,20 @@ fn a_write_that_memory_keeps_says_nothing_of_the_device() {
         Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 2, (false, DepthSpec::Fixed(1)));
     let us = Nanos::from_micros;
     let of = |len| RequestHeader { len, ..RequestHeader::new(Op::Write, isonomia_units::Ino(7)) };
-    assert!(!target.is_kept(us(5), &of(4096)), "it is written through");
+    assert!(!target.is_kept(us(5), false, &of(4096)), "it is written through");
     target.write_back = Some(WriteBack::new(1 << 30, false));
-    assert!(!target.is_kept(us(5), &of(4096)), "it goes past the host's memory");
+    assert!(!target.is_kept(us(5), false, &of(4096)), "it goes past the host's memory");
     target.write_back = Some(WriteBack::new(1 << 30, true));
-    assert!(target.is_kept(us(40), &of(256 << 10)) && target.is_kept(us(5), &of(4096)));
-    assert!(!target.is_kept(us(400), &of(256 << 10)) && !target.is_kept(us(100), &of(4096)), "it had to wait");
+    assert!(target.is_kept(us(40), false, &of(256 << 10)) && target.is_kept(us(5), false, &of(4096)));
+    assert!(
+        !target.is_kept(us(400), false, &of(256 << 10)) && !target.is_kept(us(100), false, &of(4096)),
+        "it had to wait"
+    );
+    assert!(target.is_kept(us(400), true, &of(4096)), "it waited for another write, and not for the device");
     let direct = RequestHeader { valid: writing::DIRECT, ..of(256 << 10) };
-    assert!(target.is_kept(us(40), &direct), "nothing goes past it here");
+    assert!(target.is_kept(us(40), false, &direct), "nothing goes past it here");
     target.takes_direct = true;
-    assert!(!target.is_kept(us(40), &direct) && target.is_kept(us(40), &of(256 << 10)));
+    assert!(!target.is_kept(us(40), false, &direct) && target.is_kept(us(40), false, &of(256 << 10)));
     assert_eq!([direct, of(256 << 10)].map(|header| target.write_mode(&header)), [WriteMode::Direct, WriteMode::Usual]);
     let writer = connect(&Jobs::new(8, 8), &target, "writer");
     for (at, is_kept, attributed) in [(10, true, None), (110, false, Some(us(40)))] {

@@ -59,7 +59,7 @@ impl Placement {
         match self {
             Self::Random => "random",
             Self::RoundRobin => "in turn",
-            Self::SharedRoundRobin => "shared round",
+            Self::SharedRoundRobin => "shared turns",
             Self::Balanced => "tapp-io",
         }
     }

@@ -92,6 +92,9 @@ impl Store {
     /// Times of one file to the database, and its size as far as its bytes are on stable storage; its dirty record out of it if that
     /// is all.
     pub(crate) fn flush_inode(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
+        // Somebody may have the namespace for as long as a hanging device of the database takes. That is waited for here, where
+        // nobody who reads or writes the file waits for this.
+        drop(self.namespace.own());
         // No write may come between what is stored and the dirty record.
         let objects = inode.own_data();
         if let Some(layout) = &inode.layout {

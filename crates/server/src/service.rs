@@ -92,7 +92,7 @@ impl Core {
         target.is_past_cache(pending.op, &pending.header)
             || self.segments.has(ino)
             || self.store.write_waits(ino)
-            || execute::is_behind_direct_write(self, &pending.header)
+            || self.is_behind_direct(target, pending.op, &pending.header)
     }
 
     /// Goes on with a write whose payload came late.
@@ -240,7 +240,7 @@ impl Core {
         // What neither reads nor writes is measured in any case, where it is done. Writes past the page cache, and those that
         // wait for them, say nothing of the others.
         let is_measured =
-            reads_or_writes(*op) && !target.is_past_cache(*op, header) && !self.is_behind_direct(*op, header);
+            reads_or_writes(*op) && !target.is_past_cache(*op, header) && !self.is_behind_direct(target, *op, header);
         let pace = target.engine.pace(Kind::of(*op)).filter(|_| is_measured);
         let Some(pace) = pace else { return self.serve_now(target, work, begun, scratch) };
         self.serve_now(target, work, begun, scratch);
@@ -248,8 +248,9 @@ impl Core {
     }
 
     /// Whether it is a write that waits for another one, past the page cache, rather than for the device.
-    fn is_behind_direct(&self, op: Op, header: &RequestHeader) -> bool {
-        op == Op::Write && execute::is_behind_direct_write(self, header)
+    fn is_behind_direct(&self, target: &Target, op: Op, header: &RequestHeader) -> bool {
+        // Elsewhere, as in memory, nothing is looked up for each write.
+        target.takes_direct && op == Op::Write && execute::is_behind_direct_write(self, header)
     }
 
     /// Reads what is in memory.
@@ -291,7 +292,7 @@ impl Core {
                     Op::Write => {
                         let payload = buffer.first(header.len as usize);
                         let mode = target.write_mode(&header);
-                        let is_behind = self.is_behind_direct(op, &header);
+                        let is_behind = self.is_behind_direct(target, op, &header);
                         let reply = execute::write(self, &connection, &header, (payload.into(), mode), &mut small);
                         let now = clock::now();
                         work.pending.is_for_device &= !target.is_kept(now.since(begun), is_behind, &header);
@@ -368,7 +369,7 @@ impl Core {
                 let payload = &scratch[..header.len as usize];
                 let mut small = [0; size_of::<u64>()];
                 let mode = target.write_mode(&header);
-                let is_behind = self.is_behind_direct(op, &header);
+                let is_behind = self.is_behind_direct(target, op, &header);
                 let reply = execute::write(self, &connection, &header, (payload.into(), mode), &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
                 let now = clock::now();

@@ -126,8 +126,8 @@ impl Channel {
             return Ok(self.take(slot));
         }
         let op = self.operations[slot % SLOTS];
-        let is_long = self.patience.expects_long(op);
-        let spins = if is_long || manner.shares_cores { 0 } else { SPINS };
+        let looks = self.patience.looks_for(op);
+        let spins = if !looks || manner.shares_cores { 0 } else { SPINS };
         for _ in 0..spins {
             std::hint::spin_loop();
             if self.region.is_done(slot) {
@@ -135,11 +135,17 @@ impl Channel {
             }
         }
         let start = monotonic_now();
-        while !is_long && monotonic_now().since(start) < YIELD_FOR {
+        let mut looked = start;
+        while looks && looked.since(start) < YIELD_FOR {
             rustix::thread::sched_yield();
             if self.region.is_done(slot) {
                 return Ok(self.take_soon(slot));
             }
+            let now = monotonic_now();
+            if self.patience.has_crowd(now.since(looked)) {
+                break;
+            }
+            looked = now;
         }
         (manner.before_sleep)();
         let mut deadline = Deadline::after(timeout);
@@ -164,7 +170,7 @@ impl Channel {
 
     /// Takes the reply in `slot`, which came before this side slept.
     fn take_soon(&mut self, slot: usize) -> ReplyHeader {
-        self.patience.note(self.operations[slot % SLOTS], Nanos::ZERO, false);
+        self.patience.note_seen(self.operations[slot % SLOTS]);
         self.take(slot)
     }
 

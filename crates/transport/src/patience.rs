@@ -7,6 +7,10 @@
 //! How long is far longer depends on what the reply waited for. Where it waited for other programs, on a busy host, looking is
 //! no slower than being woken. Where it waited for a device, nothing is gained by looking once that was in vain before.
 //!
+//! Where more threads look than there are processors, the kernel divides these among all of them alike, and the server, for which they
+//! all look, gets one share of many. So who gave its processor away, and had no reply when it came back, sleeps; and who found that a few
+//! times does not look at all, but for once in a while.
+//!
 //! A few replies that come soon make the client look again, so that two sides that sleep cannot keep each other slow: a reply to who
 //! sleeps, from a server that has to be woken, still comes within [`LONG`].
 
@@ -24,6 +28,14 @@ const SOON_BY_DEVICE: Nanos = Nanos::from_micros(30);
 const LONG_EXPECTED: u8 = 4;
 /// … and more than so many are not counted, so that a few that come soon are enough to change that.
 const LONG_MAX: u8 = 8;
+/// A yield that takes longer let another thread run: alone it takes a tenth of this.
+const OTHERS_RAN: Nanos = Nanos::from_micros(5);
+/// After so many more looks lately that others ended than that saw the reply, looking is in vain …
+const CROWD_EXPECTED: u8 = 4;
+/// … and more than so many are not counted.
+const CROWD_MAX: u8 = 8;
+/// Of so many replies one is looked out for nevertheless, to find out whether the others have left.
+const LOOK_AGAIN: u32 = 64;
 /// Operations are told apart by their numbers, up to this one.
 const OPERATIONS: usize = 64;
 const _: () = assert!(Op::ALL.len() < OPERATIONS);
@@ -33,18 +45,49 @@ const _: () = assert!(Op::ALL.len() < OPERATIONS);
 pub struct Patience {
     /// By how many the replies to each operation that were long lately outnumber the others.
     long: [u8; OPERATIONS],
+    /// By how many the looks that other threads ended outnumber those that saw the reply.
+    crowd: u8,
+    /// Replies that were not looked out for as there is a crowd.
+    not_looked: u32,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { long: [0; OPERATIONS] }
+        Self { long: [0; OPERATIONS], crowd: 0, not_looked: 0 }
     }
 }
 
 impl Patience {
+    /// Whether to look out for the reply to operation number `op`, to which a request is under way.
+    pub fn looks_for(&mut self, op: u16) -> bool {
+        if self.expects_long(op) {
+            return false;
+        }
+        if self.crowd < CROWD_EXPECTED {
+            return true;
+        }
+        self.not_looked = (self.not_looked + 1) % LOOK_AGAIN;
+        self.not_looked == 0
+    }
+
     /// Whether the reply to operation number `op` is likely to take so long that nobody should look out for it.
     pub fn expects_long(&self, op: u16) -> bool {
         self.long[usize::from(op) % OPERATIONS] >= LONG_EXPECTED
+    }
+
+    /// A yield took so long, and the reply is not there: whether others want the processor, so that looking on is in vain.
+    pub fn has_crowd(&mut self, yielded_for: Nanos) -> bool {
+        let others_ran = yielded_for >= OTHERS_RAN;
+        if others_ran {
+            self.crowd = (self.crowd + 1).min(CROWD_MAX);
+        }
+        others_ran
+    }
+
+    /// A reply to operation number `op` came while it was looked out for.
+    pub fn note_seen(&mut self, op: u16) {
+        self.crowd = self.crowd.saturating_sub(1);
+        self.note(op, Nanos::ZERO, false);
     }
 
     /// A reply to operation number `op` was waited for so long. If `is_by_device`, the server had to wait for a device meanwhile.
@@ -79,6 +122,28 @@ mod tests {
         replies(&mut patience, LONG_MAX - LONG_EXPECTED, Nanos::from_micros(20));
         assert!(!patience.expects_long(read));
         assert!(!patience.expects_long(u16::MAX), "a number of no operation");
+    }
+
+    #[test]
+    fn nobody_looks_in_a_crowd_but_once_in_a_while_until_it_has_left() {
+        let (read, write) = (Op::Read as u16, Op::Write as u16);
+        let mut patience = Patience::default();
+        for _ in 0..100 {
+            assert!(!patience.has_crowd(Nanos::from_micros(1)));
+        }
+        assert!(patience.looks_for(read), "nobody else ran");
+        for _ in 0..100 {
+            assert!(patience.has_crowd(OTHERS_RAN));
+        }
+        for op in [read, write] {
+            let looks = (0..LOOK_AGAIN).filter(|_| patience.looks_for(op)).count();
+            assert_eq!(looks, 1, "the others want the processor, whatever is waited for");
+        }
+        // Replies that were slept for tell nothing of the others.
+        (0..100).for_each(|_| patience.note(read, Nanos::from_micros(20), false));
+        assert!(!patience.looks_for(read));
+        (0..=CROWD_MAX - CROWD_EXPECTED).for_each(|_| patience.note_seen(read));
+        assert!(patience.looks_for(read) && patience.looks_for(write));
     }
 
     #[test]

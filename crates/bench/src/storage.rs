@@ -6,7 +6,7 @@
 //!
 //! * [`place`]: an emulated device, a disk of this machine, a GlusterFS.
 //! * [`throughput`]: one job, through us and without us.
-//! * [`bare`]: reads through somebody who does nothing but hand them over.
+//! * [`bare`]: calls through somebody who does nothing but hand them over.
 //! * [`sharing`]: two jobs under `job-fair`, and one alone under it and under `fifo`.
 //! * [`calibration`]: what requests take of processors.
 //! * [`prediction`]: what the simulator says of that.

@@ -33,9 +33,7 @@ pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
         let (unit, of) = if load.block_bytes < 64 * KIB { ("op/s", 0) } else { ("MiB/s", 1) };
         let value = |done: super::fio::Done| [done.iops, done.mib_per_s][of];
         bench.keep(&what, WITHOUT_US, unit, value(without), None, None);
-        if load.access == Access::RandomRead && load.block_bytes == 4 * KIB {
-            handed_over(bench, &what, &load, value(without))?;
-        }
+        handed_over(bench, &what, &load, (unit, value(without)))?;
         bench.keep(&what, THROUGH_US, unit, value(through), Some(value(without)), Some(Must::ratio(LEAST)));
         let span = Nanos::ZERO..Nanos((through.seconds * 1e9) as u64);
         let measured = Measured { what: "", value: through.iops, unit: "op/s", of: |one| one.calls_per_s };
@@ -44,12 +42,14 @@ pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
     Ok(())
 }
 
-/// What there is of the reads of `load` where they are handed over and nothing else is done, beside those without us.
-fn handed_over(bench: &mut Bench, what: &str, load: &Load, without: f64) -> Result<()> {
+/// What there is of `load` where its calls are handed over and nothing else is done, beside what there is without us.
+fn handed_over(bench: &mut Bench, what: &str, load: &Load, (unit, without): (&'static str, f64)) -> Result<()> {
     bench.forget()?;
-    let turn = bench.configuration.turn();
-    match bench.session.undisturbed(|| Ok(bare::reads_per_s(load, &bench.pool, turn))) {
-        Ok(Ok(reads)) => bench.keep(what, HANDED_OVER, "op/s", reads, Some(without), None),
+    match bench.session.undisturbed(|| Ok(bare::calls_per_s(load, &bench.pool))) {
+        Ok(Ok(calls)) => {
+            let value = if unit == "op/s" { calls } else { calls * load.block_bytes as f64 / MIB as f64 };
+            bench.keep(what, HANDED_OVER, unit, value, Some(without), None);
+        }
         Ok(Err(error)) => eprintln!("isonomia-bench: {what}: not handed over: {error:#}"),
         Err(error) => return Err(error),
     }

@@ -35,17 +35,19 @@ use fio::{Done, Fio, Load};
 use isonomia_sim::contest::Unpredicted;
 use isonomia_units::Nanos;
 use place::{Emulated, Place};
-use pool::Pool;
+use pool::{Cached, Pool};
 use prediction::Prediction;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 const WITHOUT_US: &str = "without us";
 const THROUGH_US: &str = "through us";
 const HANDED_OVER: &str = "handed over";
+/// Where the server has its files, or those of its target.
+const SERVED: &str = "served";
 /// How much longer than its time a program may take: to start, and to bring what it wrote to stable storage.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How long a device is measured of which contests are simulated.
@@ -351,7 +353,7 @@ impl<'a> Bench<'a> {
         let profile = logs.join(format!("device-profile-{word}.toml"));
         let prediction = Prediction::new(session, place.dir(), seconds, profile)?;
         let pool = Pool::new(&place, configuration.files, configuration.file_bytes);
-        let served = place.dir().join("served");
+        let served = place.dir().join(SERVED);
         let (files, targets) = match &configuration.metadata_dir {
             Some(metadata) => (metadata.join(format!("isonomia-bench-{}", std::process::id())), vec![served]),
             None => (served, Vec::new()),
@@ -400,9 +402,10 @@ impl<'a> Bench<'a> {
         pool::forget(self.place.cached())
     }
 
-    /// Nothing of files that nobody has written to since is in the kernel's memory.
-    fn forget_read(&self, since: SystemTime) -> Result<()> {
-        pool::forget_unchanged(self.place.cached(), since)
+    /// The files of the server, of which the kernel is to forget again and again what was read.
+    fn cached(&self) -> Result<Cached> {
+        let dirs: Vec<_> = self.place.cached().iter().map(|dir| dir.join(SERVED)).collect();
+        Cached::open(&dirs)
     }
 
     /// Starts a load on the files `from..` of the pool.

@@ -7,11 +7,12 @@ use crate::storage::place::Place;
 use anyhow::{Context, Result};
 use isonomia_client::{Claims, Client, ClientConfig, Ino, OpenHow, access};
 use isonomia_units::Nanos;
-use rustix::fs::{Advice, Mode, OFlags};
-use std::fs::{DirEntry, File};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const FILL_BYTES: u64 = 1 << 20;
 const FILE_MODE: u32 = 0o600;
@@ -112,33 +113,92 @@ pub fn forget(dirs: &[PathBuf]) -> Result<()> {
         let opened = File::open(dir).with_context(|| dir.display().to_string())?;
         rustix::fs::syncfs(&opened)?;
     }
-    dirs.iter().try_for_each(|dir| forget_tree(dir, None, TREE_DEPTH_MAX))
+    let forget = &mut |file: OwnedFd| Ok(rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?);
+    dirs.iter().try_for_each(|dir| for_each_file(dir, TREE_DEPTH_MAX, forget))
 }
 
-/// Has the kernel forget the files that nobody has written to since `since`: it would begin to write back what it has of the
-/// others, all at once.
-pub fn forget_unchanged(dirs: &[PathBuf], since: SystemTime) -> Result<()> {
-    dirs.iter().try_for_each(|dir| forget_tree(dir, Some(since), TREE_DEPTH_MAX))
+/// Files whose pages the kernel is to forget again and again: they stay open, since on a busy file system in user space it takes
+/// longer to open all of them than a contest takes.
+pub struct Cached(Vec<OwnedFd>);
+
+impl Cached {
+    /// All files below these directories.
+    pub fn open(dirs: &[PathBuf]) -> Result<Self> {
+        let mut files = Vec::new();
+        let keep = &mut |file| {
+            files.push(file);
+            Ok(())
+        };
+        dirs.iter().try_for_each(|dir| for_each_file(dir, TREE_DEPTH_MAX, keep))?;
+        Ok(Self(files))
+    }
+
+    /// Has the kernel forget the files that nobody has written to since `since`: it would begin to write back what it has of the
+    /// others, all at once. Nobody is asked but the kernel: a file system of which that does not know when a file was changed keeps
+    /// nothing of it that could be written back.
+    pub fn forget_unchanged(&self, since: SystemTime) -> Result<()> {
+        let since_s = since.duration_since(UNIX_EPOCH)?.as_secs();
+        for file in &self.0 {
+            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+            let found = rustix::fs::statx(file, c"", flags, StatxFlags::MTIME)?;
+            // Whole seconds tell enough: who writes, writes all the time.
+            if u64::try_from(found.stx_mtime.tv_sec).unwrap_or(0) < since_s {
+                rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-fn forget_tree(dir: &Path, unchanged_since: Option<SystemTime>, depth: u32) -> Result<()> {
-    for entry in std::fs::read_dir(dir)? {
+fn for_each_file(dir: &Path, depth: u32, act: &mut dyn FnMut(OwnedFd) -> Result<()>) -> Result<()> {
+    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() && depth > 0 {
-            forget_tree(&entry.path(), unchanged_since, depth - 1)?;
-        } else if kind.is_file() && !was_changed(&entry, unchanged_since) {
+            for_each_file(&entry.path(), depth - 1, act)?;
+        } else if kind.is_file() {
             // A file may have gone since the directory was read.
-            if let Ok(file) = rustix::fs::open(entry.path(), OFlags::RDONLY | OFlags::NOATIME, Mode::empty()) {
-                rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+            let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC;
+            if let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()) {
+                act(file)?;
             }
         }
     }
     Ok(())
 }
 
-/// Whether a file was written to since; no, if it has gone meanwhile.
-fn was_changed(entry: &DirEntry, since: Option<SystemTime>) -> bool {
-    let changed = || entry.metadata().and_then(|metadata| metadata.modified());
-    since.is_some_and(|since| changed().is_ok_and(|at| at >= since))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::{ReadWriteFlags, preadv2};
+    use std::io::IoSliceMut;
+
+    fn is_in_memory(file: &File) -> bool {
+        preadv2(file, &mut [IoSliceMut::new(&mut [0])], 0, ReadWriteFlags::NOWAIT).is_ok()
+    }
+
+    #[test]
+    fn what_was_read_is_forgotten_and_what_was_written_meanwhile_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("below");
+        std::fs::create_dir(&dir).unwrap();
+        let make = |name| {
+            std::fs::write(dir.join(name), [1; 4096]).unwrap();
+            let file = File::options().read(true).write(true).open(dir.join(name)).unwrap();
+            file.sync_all().unwrap();
+            file
+        };
+        let (read, written) = (make("read"), make("written"));
+        let long_ago = SystemTime::now() - std::time::Duration::from_secs(100);
+        read.set_modified(long_ago).unwrap();
+        let began = SystemTime::now() - std::time::Duration::from_secs(10);
+        let cached = Cached::open(&[home.path().to_owned()]).unwrap();
+        read.sync_all().unwrap();
+        assert!(is_in_memory(&read) && is_in_memory(&written));
+        cached.forget_unchanged(began).unwrap();
+        if is_in_memory(&read) {
+            return isonomia_testbed::skip("a file system that is in memory");
+        }
+        assert!(is_in_memory(&written));
+    }
 }

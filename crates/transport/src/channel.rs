@@ -142,7 +142,8 @@ impl Channel {
                 return Ok(self.take_soon(slot));
             }
             let now = monotonic_now();
-            if self.patience.has_crowd(now.since(looked)) {
+            // Threads for which others wait, as those of a mount, are few: what runs meanwhile is who waits for them.
+            if !manner.shares_cores && self.patience.has_crowd(now.since(looked)) {
                 break;
             }
             looked = now;

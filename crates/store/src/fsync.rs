@@ -10,6 +10,7 @@
 use crate::content::{Content, LOST_WRITES};
 use crate::inode::SPREAD;
 use crate::object::ObjectPlace;
+use crate::object_file::ObjectFile;
 use crate::{Namespace, ObjectStore, Store, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
@@ -132,13 +133,12 @@ impl ObjectStore {
         let (place, size, resizes, object) = {
             let mut objects = content.own_data();
             self.targets.open_object(content, layout, &mut objects, index, false)?;
-            // A descriptor of its own: writers go on while the disk works.
-            let object = objects.object(index).map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
+            // Writers go on while the disk works.
+            let object = objects.object(index).map(ObjectFile::shared);
             (content.place(objects.id, layout, index), content.size(), objects.resizes, object)
         };
         let mut failed = None;
         if let Some(fd) = object {
-            let fd = fd.map_err(|e| self.object_error(place, e))?;
             failed = self.sync_object_by(content, place, || rustix::fs::fdatasync(fd)).err();
         }
         // Whoever had it written back before has taken what the host had to say.

@@ -119,6 +119,12 @@ impl ObjectFile {
         (!self.is_past).then_some(&self.pages)
     }
 
+    /// Its descriptor, for who does not keep the object from being closed meanwhile. A copy of it would do as well, but to close one is
+    /// a request of its own on a network file system, which has to be waited for.
+    pub fn shared(&self) -> Arc<OwnedFd> {
+        self.pages.clone()
+    }
+
     /// Reads until `sink` is full or the object ends. With `may_wait` false as [`Sink::pread_cached`].
     pub fn read(&self, offset: u64, mut sink: Sink<'_>, may_wait: bool) -> Result<usize, Errno> {
         // The last block of the longest file ends behind what a host takes for an offset.

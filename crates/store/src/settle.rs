@@ -52,6 +52,7 @@ use crate::data::is_lost;
 use crate::detached::Detached;
 use crate::edit::ReclaimList;
 use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
+use crate::object_file::ObjectFile;
 use crate::protect::Unsettled;
 use crate::{ObjectStore, Store, StoreError};
 use isonomia_units::Ino;
@@ -389,9 +390,8 @@ impl ObjectStore {
             if !sync {
                 continue;
             }
-            let object = objects.object(index).map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)).transpose();
+            let object = objects.object(index).map(ObjectFile::shared);
             let place = content.place(objects.id, &layout, index);
-            let object = object.map_err(|e| self.object_error(place, e))?;
             // Writers go on while the disk works.
             drop(objects);
             if let Some(sidecar) = sidecar {

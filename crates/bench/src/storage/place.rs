@@ -226,7 +226,7 @@ fn brick_volume(dir: &Path, port: u16, delay: Nanos) -> String {
         Nanos(ns) => (
             format!(
                 "volume delay\n  type debug/delay-gen\n  option delay-duration {}\n  option delay-percentage 100\n  \
-                 option enable readv,writev\n  subvolumes posix\nend-volume\n",
+                 option enable read,write\n  subvolumes posix\nend-volume\n",
                 ns / 1_000
             ),
             "delay",

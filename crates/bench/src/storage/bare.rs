@@ -349,11 +349,7 @@ mod tests {
         let flushing = load(Access::RandomWrite, Flush::Every(1));
         assert!(measured(&flushing, &pool).is_some_and(|writes| writes > 0.0));
         // All that there is to write, and nothing more: each of three programs writes a half of its file.
-        let bulk = Load {
-            runs_for: None,
-            bytes_max: Some(1 << 19),
-            ..load(Access::SequentialWrite, Flush::AtEnd)
-        };
+        let bulk = Load { runs_for: None, bytes_max: Some(1 << 19), ..load(Access::SequentialWrite, Flush::AtEnd) };
         for name in pool.names() {
             std::fs::write(dir.path().join(name), vec![7; 1 << 20]).unwrap();
         }

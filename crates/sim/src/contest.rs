@@ -143,7 +143,7 @@ struct Requests {
 struct Server<'a> {
     device: &'a Channels,
     /// How many requests are in service, between which the device's time is divided.
-    in_service: u64,
+    in_service: u32,
     /// How long a chunk or a piece may take.
     time_max: Nanos,
     /// Chunks that a job that writes has at once.
@@ -162,19 +162,20 @@ impl<'a> Server<'a> {
             DepthSpec::Fixed(depth) => all.min(u32::try_from(depth).unwrap_or(u32::MAX)),
             DepthSpec::Auto => all,
         };
-        let in_service = u64::from(device.count.map_or(all, |count| all.min(count.get())).max(1));
+        let in_service = device.count.map_or(all, |count| all.min(count.get())).max(1);
         let class = target.policy.latency().map(|class| class.target);
         let server = Self { device, in_service, time_max: Nanos::ZERO, chunks };
         Self { time_max: chunks::time_max(Some(server.price(Access::ReadRandom, SMALL_READ)), class), ..server }
     }
 
-    fn alone(&self, access: Access, bytes: Bytes) -> Nanos {
-        self.device.time_alone(access, bytes)
+    /// How long a request takes among the others.
+    fn among(&self, access: Access, bytes: Bytes) -> Nanos {
+        self.device.time_among(access, bytes, self.in_service)
     }
 
     /// What it learns of a request: its part of the device's time.
     fn price(&self, access: Access, bytes: Bytes) -> Nanos {
-        Nanos(self.alone(access, bytes).0 / self.in_service)
+        Nanos(self.among(access, bytes).0 / u64::from(self.in_service))
     }
 
     fn requests(&self, program: &Program) -> Result<Requests, Unpredicted> {
@@ -189,10 +190,10 @@ impl<'a> Server<'a> {
                 Requests { bytes, processes, depth: (PIECE_BYTES_MAX / bytes.0) as u32 }
             }
             // How long a chunk takes it knows by the clock.
-            Access::WriteSequential => chunk(chunks::bytes(self.time_max, |bytes| self.alone(access, bytes))),
+            Access::WriteSequential => chunk(chunks::bytes(self.time_max, |bytes| self.among(access, bytes))),
             Access::WriteRandom => {
-                let range = chunks::bytes(self.time_max, |bytes| self.alone(access, bytes)).min(call);
-                if 2 * self.alone(access, range).0 <= self.time_max.0 {
+                let range = chunks::bytes(self.time_max, |bytes| self.among(access, bytes)).min(call);
+                if 2 * self.among(access, range).0 <= self.time_max.0 {
                     return Err(Unpredicted::Scattered);
                 }
                 chunk(range)

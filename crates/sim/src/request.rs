@@ -6,6 +6,7 @@
 //! file a request falls.
 
 mod channels;
+mod crowding;
 mod decided;
 mod engine;
 mod events;
@@ -15,6 +16,7 @@ mod processors;
 pub(crate) mod profiled;
 mod ranks;
 
+pub use crowding::Crowding;
 pub use engine::{Build, OBSERVED_EVERY, run, run_recorded, run_with};
 pub use measure::{GiftCoupons, JobOutcome, Latency, Outcome, TargetOutcome};
 pub use processors::Processors;
@@ -124,6 +126,8 @@ pub struct Channels {
     pub count: Option<NonZeroU32>,
     /// What requests take, by [`Access::index`].
     pub times: [ChannelTimes; 4],
+    /// How much more of their latency they take where others are on channels.
+    pub crowding: Crowding,
     /// Of what all channels have in common, or `None` if that is no limit.
     pub bandwidth: Option<Rate>,
     /// A latency is up to this fraction more or less, 0 to 1 exclusive.

@@ -26,6 +26,11 @@ impl State {
         is_free
     }
 
+    /// Requests that are on channels.
+    pub(super) fn taken(&self) -> u32 {
+        self.taken
+    }
+
     /// The latency of a request is over; the time at which its bytes have passed.
     pub(super) fn transfer(&mut self, device: &Channels, now: Nanos, bytes: Bytes) -> Nanos {
         let Some(bandwidth) = device.bandwidth else { return now };

@@ -6,8 +6,13 @@
 //! that each have a part of the bandwidth would make of them shows when one is alone: it takes the cost times the number of
 //! channels then, too. One that takes much less has more of the bandwidth than a part: the channels have one in
 //! common, which is what was measured, and each its own, which is what those that were alone had.
+//!
+//! The channels of many devices get in each other's way long before the device is busy: those of a virtual machine, of a network, of
+//! an emulation that needs the processors. Where small requests that are fewer than the channels show that, there are as many
+//! channels as it took to keep the device busy, and what a request takes on its own depends on how many are there
+//! ([`Crowding`]): so the device does with each number of small requests what it was measured to do.
 
-use super::{ChannelTimes, Channels};
+use super::{ChannelTimes, Channels, Crowding};
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::{Access, DepthSpec};
 use isonomia_units::{Bytes, Nanos, Rate};
@@ -19,6 +24,9 @@ pub(crate) const CHANNELS_MAX: u32 = 4096;
 const LARGE: Bytes = Bytes(256 << 10);
 /// What is alone and large takes so many times less than channels that bound it would make of it, where they do not.
 const COMMON_MIN: f64 = 1.25;
+/// Channels leave each other alone where so many requests as there are channels, or fewer, do this part at least of what as many times
+/// one would do.
+const UNCROWDED_MIN: f64 = 0.8;
 
 impl Channels {
     /// Of a profile, in which `access` was measured: all requests are as these are, or those of other accesses as they were
@@ -30,15 +38,18 @@ impl Channels {
         jitter: f64,
         depth: DepthSpec,
     ) -> Option<Self> {
-        let channels = profile.costs.get(&access)?.parallel.clamp(1, CHANNELS_MAX);
+        let parallel = profile.costs.get(&access)?.parallel;
+        let (channels, crowding) = crowded(profile, access, parallel).unwrap_or((parallel, Crowding::NONE));
+        let channels = channels.clamp(1, CHANNELS_MAX);
         let bandwidth = common(profile, access, channels);
         let all = Access::ALL.map(|one| {
             let one = if is_only || !profile.costs.contains_key(&one) { access } else { one };
             let cost = profile.costs.get(&one)?;
-            Some(times(profile, one, cost, channels, bandwidth))
+            Some(times(profile, one, cost, (channels, crowding), bandwidth))
         });
         let [Some(a), Some(b), Some(c), Some(d)] = all else { return None };
-        Some(Self { count: NonZeroU32::new(channels), times: [a, b, c, d], bandwidth, jitter, depth })
+        let count = NonZeroU32::new(channels);
+        Some(Self { count, times: [a, b, c, d], crowding, bandwidth, jitter, depth })
     }
 
     /// The same with requests that take `time` less, on their way to a channel first and then on it, as far as they take so long.
@@ -53,8 +64,15 @@ impl Channels {
 
     /// What a request takes that finds nobody else.
     pub fn time_alone(&self, access: Access, bytes: Bytes) -> Nanos {
+        self.time_among(access, bytes, 1)
+    }
+
+    /// What a request takes that is one of so many on channels, and passes what they have in common at once.
+    pub fn time_among(&self, access: Access, bytes: Bytes, count: u32) -> Nanos {
         let times = &self.times[access.index()];
-        times.transit + times.in_channel(bytes) + self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes))
+        let slower = times.among(self.crowding, count).since(times.latency);
+        let passing = self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
+        times.transit + times.in_channel(bytes) + slower + passing
     }
 }
 
@@ -62,6 +80,24 @@ impl ChannelTimes {
     fn in_channel(&self, bytes: Bytes) -> Nanos {
         self.latency + self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes))
     }
+
+    /// The latency where so many are on channels.
+    pub(super) fn among(&self, crowding: Crowding, count: u32) -> Nanos {
+        Nanos((self.latency.0 as f64 * crowding.factor(count)) as u64)
+    }
+}
+
+/// How many channels a device has, and how they get in each other's way, if they do so with fewer requests than it serves in the time
+/// of one alone.
+fn crowded(profile: &DeviceProfile, access: Access, parallel: u32) -> Option<(u32, Crowding)> {
+    let (bytes, _) = profile.alone(access)?;
+    let alike = |depth: u32| {
+        profile.points.iter().find(|point| point.access == access && point.bytes == bytes && point.depth == depth)
+    };
+    let one = alike(1)?.requests_per_s;
+    let longer = |depth| Some(f64::from(depth) * one / alike(depth)?.requests_per_s);
+    let is_crowded = (1..=parallel).filter_map(longer).any(|longer| longer * UNCROWDED_MIN > 1.0);
+    is_crowded.then_some((profile.saturated(access, bytes)?.depth, Crowding::new(longer)))
 }
 
 /// The largest requests of an access that a server has, and what they took alone.
@@ -85,11 +121,16 @@ fn times(
     profile: &DeviceProfile,
     access: Access,
     cost: &FittedCost,
-    channels: u32,
+    (channels, crowding): (u32, Crowding),
     common: Option<Rate>,
 ) -> ChannelTimes {
-    let latency = Nanos(cost.per_op.0.saturating_mul(u64::from(channels))).max(Nanos(1));
     let small = profile.alone(access);
+    let passing = |bytes| common.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
+    let latency = match small.filter(|_| crowding != Crowding::NONE) {
+        Some((bytes, took)) => took.since(passing(bytes)),
+        None => Nanos(cost.per_op.0.saturating_mul(u64::from(channels))),
+    };
+    let latency = latency.max(Nanos(1));
     let bandwidth = match (common, small, large(profile, access)) {
         (Some(common), Some((least, first)), Some((most, last))) if most > least => {
             let bytes = Bytes(most.0 - least.0);
@@ -102,8 +143,7 @@ fn times(
     };
     let mut times = ChannelTimes { transit: Nanos::ZERO, latency, bandwidth };
     if let Some((bytes, took)) = small {
-        let passing = common.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
-        times.transit = took.since(times.in_channel(bytes) + passing);
+        times.transit = took.since(times.in_channel(bytes) + passing(bytes));
     }
     times
 }
@@ -157,10 +197,30 @@ mod tests {
     #[test]
     fn less_is_taken_of_the_way_first() {
         let times = ChannelTimes { transit: Nanos(20), latency: Nanos(50), bandwidth: None };
-        let device = Channels { count: None, times: [times; 4], bandwidth: None, jitter: 0.0, depth: DepthSpec::Auto };
+        let (times, crowding) = ([times; 4], Crowding::NONE);
+        let device = Channels { count: None, times, crowding, bandwidth: None, jitter: 0.0, depth: DepthSpec::Auto };
         for (time, transit, latency) in [(0, 20, 50), (15, 5, 50), (20, 0, 50), (30, 0, 40), (90, 0, 1)] {
             let ChannelTimes { transit: way, latency: on, .. } = device.less(Nanos(time)).times[2];
             assert_eq!((way, on), (Nanos(transit), Nanos(latency)), "{time}");
+        }
+    }
+
+    #[test]
+    fn channels_that_get_in_each_others_way_do_what_was_measured() {
+        // 100 us alone; n at once take a quarter of that more for each but the first, so 40,000 a second are the most.
+        let rate = |depth: u32| f64::from(depth) / (100e-6 * (1.0 + f64::from(depth - 1) / 4.0));
+        let point = |(bytes, depth)| {
+            let (requests_per_s, took) = (rate(depth), Nanos::from_micros(100));
+            ProfilePoint { access: ACCESS, bytes: Bytes(bytes), depth, requests_per_s, p50: took, p99: took }
+        };
+        let depths = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+        let points = [4 << 10, 256 << 10].into_iter().flat_map(|bytes| depths.map(|depth| point((bytes, depth))));
+        let device = DeviceProfile::new("/d".into(), true, points.collect());
+        let channels = Channels::of_profile(&device, ACCESS, false, 0.0, DepthSpec::Auto).unwrap();
+        assert_eq!(channels.count, NonZeroU32::new(64), "the first with 0.95 of the most that was measured");
+        for count in [1, 2, 3, 4, 6, 8, 16, 24, 64] {
+            let takes_s = channels.time_among(ACCESS, Bytes(4096), count).0 as f64 / 1e9;
+            assert_near(f64::from(count) / takes_s, rate(count));
         }
     }
 }

@@ -70,9 +70,10 @@ impl Engine<'_> {
     pub(super) fn wait_in_channel(&mut self, now: Nanos, channels: &Channels, target: u32, stream: u32) {
         self.streams[stream as usize].taken_at = now;
         let phase = self.phase_of(stream);
-        let random = &mut self.targets[target as usize].random;
+        let state = &mut self.targets[target as usize];
         let times = &channels.times[phase.access().index()];
-        let latency = jittered(times.latency, channels.jitter, random).max(Nanos(1));
+        let latency = times.among(channels.crowding, state.channels.taken());
+        let latency = jittered(latency, channels.jitter, &mut state.random).max(Nanos(1));
         let passing = times.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(phase.bytes()));
         self.schedule(now + latency + passing, Event::Transfer { target, stream });
     }

@@ -6,18 +6,18 @@
 //! file a request falls.
 
 mod channels;
-mod crowding;
 mod decided;
 mod engine;
 mod events;
 mod exchange;
+mod load_dependence;
 mod measure;
 mod processors;
 pub(crate) mod profiled;
 mod ranks;
 
-pub use crowding::Crowding;
 pub use engine::{Build, OBSERVED_EVERY, run, run_recorded, run_with};
+pub use load_dependence::LoadDependence;
 pub use measure::{GiftCoupons, JobOutcome, Latency, Outcome, TargetOutcome};
 pub use processors::Processors;
 
@@ -127,7 +127,7 @@ pub struct Channels {
     /// What requests take, by [`Access::index`].
     pub times: [ChannelTimes; 4],
     /// How much more of their latency they take where others are on channels.
-    pub crowding: Crowding,
+    pub load_dependence: LoadDependence,
     /// Of what all channels have in common, or `None` if that is no limit.
     pub bandwidth: Option<Rate>,
     /// A latency is up to this fraction more or less, 0 to 1 exclusive.

@@ -136,12 +136,11 @@ pub fn calls_per_s(load: &Load, pool: &Pool) -> Result<f64> {
             signals.is_broken.store(served.is_err(), Ordering::Release);
             served
         });
-        let program = |(slot, plan): (&'static Slot, &Vec<(usize, u64)>)| {
-            let (plan, sync) = (plan.clone(), load.sync);
-            let is_write = load.access.is_write();
-            scope.spawn(move || run_program(slot, &plan, (is_write, sync), ends, signals))
+        let doing = (load.access.is_write(), load.sync);
+        let program = |(slot, plan): (&'static Slot, Vec<(usize, u64)>)| {
+            scope.spawn(move || run_program(slot, &plan, doing, ends, signals))
         };
-        let programs: Vec<_> = slots.iter().zip(&plans).map(program).collect();
+        let programs: Vec<_> = slots.iter().zip(plans).map(program).collect();
         send.send(programs.iter().map(|one| one.thread().clone()).collect())?;
         let counts: Vec<_> = programs.into_iter().map(|one| one.join().expect("it does not panic")).collect();
         signals.is_over.store(true, Ordering::SeqCst);

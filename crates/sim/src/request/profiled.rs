@@ -10,9 +10,9 @@
 //! The channels of many devices get in each other's way long before the device is busy: those of a virtual machine, of a network, of
 //! an emulation that needs the processors. Where small requests that are fewer than the channels show that, there are as many
 //! channels as it took to keep the device busy, and what a request takes on its own depends on how many are there
-//! ([`Crowding`]): so the device does with each number of small requests what it was measured to do.
+//! ([`LoadDependence`]): so the device does with each number of small requests what it was measured to do.
 
-use super::{ChannelTimes, Channels, Crowding};
+use super::{ChannelTimes, Channels, LoadDependence};
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::{Access, DepthSpec};
 use isonomia_units::{Bytes, Nanos, Rate};
@@ -26,7 +26,7 @@ const LARGE: Bytes = Bytes(256 << 10);
 const COMMON_MIN: f64 = 1.25;
 /// Channels leave each other alone where so many requests as there are channels, or fewer, do this part at least of what as many times
 /// one would do.
-const UNCROWDED_MIN: f64 = 0.8;
+const INDEPENDENT_MIN: f64 = 0.8;
 
 impl Channels {
     /// Of a profile, in which `access` was measured: all requests are as these are, or those of other accesses as they were
@@ -39,17 +39,18 @@ impl Channels {
         depth: DepthSpec,
     ) -> Option<Self> {
         let parallel = profile.costs.get(&access)?.parallel;
-        let (channels, crowding) = crowded(profile, access, parallel).unwrap_or((parallel, Crowding::NONE));
+        let (channels, load_dependence) =
+            load_dependent(profile, access, parallel).unwrap_or((parallel, LoadDependence::NONE));
         let channels = channels.clamp(1, CHANNELS_MAX);
         let bandwidth = common(profile, access, channels);
         let all = Access::ALL.map(|one| {
             let one = if is_only || !profile.costs.contains_key(&one) { access } else { one };
             let cost = profile.costs.get(&one)?;
-            Some(times(profile, one, cost, (channels, crowding), bandwidth))
+            Some(times(profile, one, cost, (channels, load_dependence), bandwidth))
         });
         let [Some(a), Some(b), Some(c), Some(d)] = all else { return None };
         let count = NonZeroU32::new(channels);
-        Some(Self { count, times: [a, b, c, d], crowding, bandwidth, jitter, depth })
+        Some(Self { count, times: [a, b, c, d], load_dependence, bandwidth, jitter, depth })
     }
 
     /// The same with requests that take `time` less, on their way to a channel first and then on it, as far as they take so long.
@@ -70,7 +71,7 @@ impl Channels {
     /// What a request takes that is one of so many on channels, and passes what they have in common at once.
     pub fn time_among(&self, access: Access, bytes: Bytes, count: u32) -> Nanos {
         let times = &self.times[access.index()];
-        let slower = times.among(self.crowding, count).since(times.latency);
+        let slower = times.among(self.load_dependence, count).since(times.latency);
         let passing = self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
         times.transit + times.in_channel(bytes) + slower + passing
     }
@@ -82,22 +83,22 @@ impl ChannelTimes {
     }
 
     /// The latency where so many are on channels.
-    pub(super) fn among(&self, crowding: Crowding, count: u32) -> Nanos {
-        Nanos((self.latency.0 as f64 * crowding.factor(count)) as u64)
+    pub(super) fn among(&self, load_dependence: LoadDependence, count: u32) -> Nanos {
+        Nanos((self.latency.0 as f64 * load_dependence.factor(count)) as u64)
     }
 }
 
 /// How many channels a device has, and how they get in each other's way, if they do so with fewer requests than it serves in the time
 /// of one alone.
-fn crowded(profile: &DeviceProfile, access: Access, parallel: u32) -> Option<(u32, Crowding)> {
+fn load_dependent(profile: &DeviceProfile, access: Access, parallel: u32) -> Option<(u32, LoadDependence)> {
     let (bytes, _) = profile.alone(access)?;
     let alike = |depth: u32| {
         profile.points.iter().find(|point| point.access == access && point.bytes == bytes && point.depth == depth)
     };
     let one = alike(1)?.requests_per_s;
     let longer = |depth| Some(f64::from(depth) * one / alike(depth)?.requests_per_s);
-    let is_crowded = (1..=parallel).filter_map(longer).any(|longer| longer * UNCROWDED_MIN > 1.0);
-    is_crowded.then_some((profile.saturated(access, bytes)?.depth, Crowding::new(longer)))
+    let is_dependent = (1..=parallel).filter_map(longer).any(|longer| longer * INDEPENDENT_MIN > 1.0);
+    is_dependent.then_some((profile.saturated(access, bytes)?.depth, LoadDependence::new(longer)))
 }
 
 /// The largest requests of an access that a server has, and what they took alone.
@@ -121,12 +122,12 @@ fn times(
     profile: &DeviceProfile,
     access: Access,
     cost: &FittedCost,
-    (channels, crowding): (u32, Crowding),
+    (channels, load_dependence): (u32, LoadDependence),
     common: Option<Rate>,
 ) -> ChannelTimes {
     let small = profile.alone(access);
     let passing = |bytes| common.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
-    let latency = match small.filter(|_| crowding != Crowding::NONE) {
+    let latency = match small.filter(|_| load_dependence != LoadDependence::NONE) {
         Some((bytes, took)) => took.since(passing(bytes)),
         None => Nanos(cost.per_op.0.saturating_mul(u64::from(channels))),
     };
@@ -197,8 +198,9 @@ mod tests {
     #[test]
     fn less_is_taken_of_the_way_first() {
         let times = ChannelTimes { transit: Nanos(20), latency: Nanos(50), bandwidth: None };
-        let (times, crowding) = ([times; 4], Crowding::NONE);
-        let device = Channels { count: None, times, crowding, bandwidth: None, jitter: 0.0, depth: DepthSpec::Auto };
+        let (times, load_dependence) = ([times; 4], LoadDependence::NONE);
+        let device =
+            Channels { count: None, times, load_dependence, bandwidth: None, jitter: 0.0, depth: DepthSpec::Auto };
         for (time, transit, latency) in [(0, 20, 50), (15, 5, 50), (20, 0, 50), (30, 0, 40), (90, 0, 1)] {
             let ChannelTimes { transit: way, latency: on, .. } = device.less(Nanos(time)).times[2];
             assert_eq!((way, on), (Nanos(transit), Nanos(latency)), "{time}");

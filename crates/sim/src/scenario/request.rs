@@ -4,7 +4,7 @@ use super::quantity::{Quantity, Word};
 use crate::io_profile;
 use crate::request::profiled::CHANNELS_MAX;
 use crate::request::{
-    ChannelTimes, Channels, Crowding, Device, Job, Lanes, Layout, Op, Phase, Processors, SLICES_MAX, STREAMS_MAX,
+    ChannelTimes, Channels, Device, Job, Lanes, Layout, LoadDependence, Op, Phase, Processors, SLICES_MAX, STREAMS_MAX,
     Scenario, TARGETS_MAX, Target,
 };
 use crate::source::{self, Document, SourceError};
@@ -308,8 +308,8 @@ fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<
     let transit = text.transit.map_or(Nanos::ZERO, |transit| transit.0);
     let (count, times) =
         (NonZeroU32::new(channels), [ChannelTimes { transit, latency, bandwidth: channel_bandwidth }; 4]);
-    let crowding = Crowding::NONE;
-    Ok(Device::Channels(Channels { count, times, crowding, bandwidth, jitter, depth }))
+    let load_dependence = LoadDependence::NONE;
+    Ok(Device::Channels(Channels { count, times, load_dependence, bandwidth, jitter, depth }))
 }
 
 /// The device that `isonomia device profile` measured: as many channels as it served at once.

@@ -72,7 +72,7 @@ impl Engine<'_> {
         let phase = self.phase_of(stream);
         let state = &mut self.targets[target as usize];
         let times = &channels.times[phase.access().index()];
-        let latency = times.among(channels.crowding, state.channels.taken());
+        let latency = times.among(channels.load_dependence, state.channels.taken());
         let latency = jittered(latency, channels.jitter, &mut state.random).max(Nanos(1));
         let passing = times.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(phase.bytes()));
         self.schedule(now + latency + passing, Event::Transfer { target, stream });

@@ -9,9 +9,9 @@ const STEPS: usize = 9;
 /// in a second: a server whose rate depends on how many it has (a *load-dependent* one in queueing networks). How long a request
 /// takes is settled when it begins, so what comes later slows those down that come later still.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Crowding([f32; STEPS]);
+pub struct LoadDependence([f32; STEPS]);
 
-impl Crowding {
+impl LoadDependence {
     /// Channels that leave each other alone.
     pub const NONE: Self = Self([1.0; STEPS]);
 
@@ -43,12 +43,16 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_lies_between_what_was() {
-        let crowding = Crowding::new(|count| (count != 4).then(|| f64::from(count) / 2.0));
+        let load_dependence = LoadDependence::new(|count| (count != 4).then(|| f64::from(count) / 2.0));
         for (count, factor) in
             [(0, 1.0), (1, 1.0), (2, 1.0), (4, 1.0), (6, 2.5), (8, 4.0), (12, 6.0), (256, 128.0), (999, 128.0)]
         {
-            assert!((crowding.factor(count) - factor).abs() < 1e-9, "{count}: {}", crowding.factor(count));
+            assert!(
+                (load_dependence.factor(count) - factor).abs() < 1e-9,
+                "{count}: {}",
+                load_dependence.factor(count)
+            );
         }
-        assert!((0..1000).all(|count| Crowding::NONE.factor(count) == 1.0));
+        assert!((0..1000).all(|count| LoadDependence::NONE.factor(count) == 1.0));
     }
 }

@@ -12,6 +12,7 @@
 //! matters shows.
 
 use crate::StoreError;
+use crate::checksum::is_zero;
 use rustix::io::Errno;
 use std::fs;
 use std::io;
@@ -83,11 +84,24 @@ impl Journal {
 pub fn parse(bytes: &[u8], each: &mut impl FnMut(Part, &[u8], &[u8])) -> (usize, Option<usize>) {
     let (end, mut broken) = batches(bytes, 0, |key, value| each(Part::Whole, key, value));
     let mut resumes_at = None;
-    while let Some(at) = (broken..bytes.len()).find(|at| bytes[*at] == START && batch(bytes, *at, |_, _| ()).is_ok()) {
+    // No batch begins among the zeros behind all of them.
+    let last = without_zeros(bytes).len();
+    while let Some(at) = (broken..last).find(|at| bytes[*at] == START && batch(bytes, *at, |_, _| ()).is_ok()) {
         resumes_at = resumes_at.or(Some(at));
         (_, broken) = batches(bytes, at, |key, value| each(Part::Behind, key, value));
     }
     (end, resumes_at)
+}
+
+/// All but the zeros at the end, as far as these are whole pages: most of a young journal is zeros.
+fn without_zeros(bytes: &[u8]) -> &[u8] {
+    let mut rest = bytes;
+    while let Some((before, last)) = rest.split_last_chunk::<4096>()
+        && is_zero(last)
+    {
+        rest = before;
+    }
+    rest
 }
 
 /// Goes through whole batches from `at` on: the end of the last one, and where it stops to make sense.

@@ -468,6 +468,7 @@ mod tests {
             predicted: Nanos::ZERO,
             unpaid: Nanos::ZERO,
             is_counted: true,
+            is_presumed_clean: false,
         };
         (0..CHUNKS_MAX).for_each(|_| state.put(Task::WriteBack(Box::new(chunk.clone()), None)));
         state.put(Task::Scrub(None));

@@ -78,20 +78,13 @@ impl Core {
         if let Some(id) = id {
             target.begin_chunk(begun, id);
         }
-        let written = chunk.of.extent(&self.store, target_id, &chunk.ranges).and_then(|extent| {
-            let Some(extent) = extent else { return Ok(Nanos::ZERO) };
-            let begun = clock::now();
-            extent.write_out(&self.store)?;
-            let took = clock::now().since(begun);
-            if chunk.is_large {
-                extent.forget();
-            }
-            Ok(took)
-        });
-        let took = match written {
+        let took = match self.write_out(target_id, chunk) {
             Ok(took) => {
                 self.unsynced.written_back(chunk.of.ino(), chunk.bytes);
-                took
+                if let Some(took) = took {
+                    pages.looked(chunk.job, chunk.was_clean(took));
+                }
+                took.unwrap_or(Nanos::ZERO)
             }
             // It was removed meanwhile.
             Err(StoreError::Stale) => Nanos::ZERO,
@@ -115,6 +108,20 @@ impl Core {
         }
         self.let_go(target, released, now);
         self.queue_chunks(target, pages, chunk.job, now);
+    }
+
+    /// Has the host write a chunk to the device, and tells how long that took; `None` if it was not asked to.
+    fn write_out(&self, target: TargetId, chunk: &Chunk) -> Result<Option<Nanos>, StoreError> {
+        let is_to_be_written = chunk.is_to_be_written();
+        let extent = is_to_be_written.then(|| chunk.of.extent(&self.store, target, &chunk.ranges)).transpose()?;
+        let Some(extent) = extent.flatten() else { return Ok(None) };
+        let begun = clock::now();
+        extent.write_out(&self.store)?;
+        let took = clock::now().since(begun);
+        if chunk.is_large {
+            extent.forget();
+        }
+        Ok(Some(took))
     }
 
     /// Keeps a request for stable storage until what was written to its file before is written back; gives it back if that is

@@ -106,6 +106,9 @@ impl Core {
 
     /// Begins to write back a range whose turn has come.
     pub fn begin_chunk(&self, target: &Target, chunk: Box<Chunk>, id: RequestId, scratch: &mut Vec<u8>) {
+        if !chunk.is_to_be_written() {
+            return self.write_back(target, &chunk, Some(id));
+        }
         self.leave(target, Task::WriteBack(chunk, Some(id)), scratch);
     }
 

@@ -40,11 +40,13 @@
 //! It is no `fsync`: what the file system needs to find the bytes after a power cut is not waited for. What programs store
 //! to mapped memory is not counted.
 
+mod chunk;
 mod ranges;
 mod writer;
 
 use crate::pages::PagesOf;
 use crate::requests::{Charged, Served, Work};
+pub use chunk::{Chunk, Manner};
 use isonomia_policy::device::chunks::{self, CHUNKS_MAX};
 use isonomia_policy::{CostLearner, CostModel};
 use isonomia_units::{Bytes, JobId, Nanos, Rate};
@@ -86,39 +88,6 @@ const RATE_FIRST: u64 = 64 << 20;
 const VAIN_MAX: u32 = 16;
 /// One measurement changes the rate by a part only.
 const WEIGHT: u64 = 8;
-
-/// How chunks are made at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
-    /// The device is to take no longer for one.
-    pub time_max: Nanos,
-    /// Those of one job that may wait or be written at once, at most [`CHUNKS_MAX`]; `None` for no more than it takes to have
-    /// the job's share.
-    pub chunks_max: Option<usize>,
-    /// They take a slot of the target's depth.
-    pub is_counted: bool,
-}
-
-/// Ranges of a file to be written back: a request of the job that wrote them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// The file or object.
-    pub of: PagesOf,
-    /// Who wrote them.
-    pub job: JobId,
-    /// In whole pages, in their order.
-    pub ranges: Vec<Range<u64>>,
-    /// Bytes of all of them.
-    pub bytes: Bytes,
-    /// The pages are to be dropped afterwards.
-    pub is_large: bool,
-    /// What the device is likely to take.
-    pub predicted: Nanos,
-    /// What bringing them into memory did cost and was not charged.
-    pub unpaid: Nanos,
-    /// It takes a slot of the target's depth.
-    pub is_counted: bool,
-}
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,6 +287,7 @@ impl State {
             // A chunk that is long because it is likely to find nothing is charged ahead as a short one: what is given back later keeps back
             // others who come meanwhile.
             let predicted = if is_vain { predicted.min(manner.time_max) } else { predicted };
+            let is_presumed_clean = writer.presumes_clean();
             return Some(Chunk {
                 of,
                 job,
@@ -327,6 +297,7 @@ impl State {
                 ranges,
                 unpaid: Nanos(unpaid_ns),
                 is_counted: manner.is_counted,
+                is_presumed_clean,
             });
         }
     }
@@ -445,10 +416,10 @@ impl WriteBack {
     pub fn finished(&self, now: Nanos, chunk: &Chunk, device: Option<(Nanos, Nanos)>) -> Released {
         let mut state = self.state();
         state.writing -= 1;
-        let took = now.since(state.busy_since);
-        state.busy_since = state.busy_since.max(now);
         state.vain = if device.is_none() { state.vain.saturating_add(1) } else { 0 };
         if let Some((lasted, attributed)) = device {
+            let took = now.since(state.busy_since);
+            state.busy_since = state.busy_since.max(now);
             let ranges = chunk.ranges.len().max(1) as u64;
             let bytes = Bytes(chunk.bytes.0 / ranges);
             // Those past the depth wait for each other, and nobody for them.
@@ -466,6 +437,13 @@ impl WriteBack {
         }
         drop(state);
         self.abandoned(chunk)
+    }
+
+    /// The host was to write a chunk of `job` to the device, and had nothing of it to write, or had.
+    pub fn looked(&self, job: JobId, had_nothing: bool) {
+        if let Some(writer) = self.state().writers.get_mut(&job) {
+            writer.looked(had_nothing);
+        }
     }
 
     /// A chunk is not going to be written, or was. What need not wait any more.

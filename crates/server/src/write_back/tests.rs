@@ -1,6 +1,6 @@
 //! Tests of paced write-back, in a file of their own for its length.
 
-use super::writer::LOOKS_MIN;
+use super::writer::{LOOKS_MIN, TRY_ONE_OF};
 use super::*;
 use crate::connection::{Connection, Pending};
 use crate::jobs::{Job, Jobs};
@@ -251,6 +251,42 @@ fn where_there_is_never_anything_to_write_chunks_are_few() {
     write(&pages, Nanos(1), A, 6, 0, WINDOW_BYTES);
     let (bytes, predicted) = cut(None);
     assert!(bytes < 4 * MIB && predicted > Nanos::ZERO, "there was something");
+}
+
+#[test]
+fn where_there_is_never_anything_to_write_it_is_tried_once_in_a_while() {
+    let pages = WriteBack::new(MEMORY, true);
+    let mut number = 0;
+    let mut are_to_be_written = |job, count: u32, had_nothing| {
+        let mut written = 0;
+        for _ in 0..count {
+            number += 1;
+            write(&pages, Nanos(1), job, number, 0, WINDOW_BYTES);
+            let chunk = pages.next(job, LONG).unwrap();
+            pages.begun(Nanos(1));
+            if chunk.is_to_be_written() {
+                pages.looked(job, had_nothing);
+                written += 1;
+            }
+            pages.finished(Nanos(1), &chunk, None);
+        }
+        written
+    };
+    assert_eq!(are_to_be_written(A, VAIN_MAX, true), VAIN_MAX);
+    assert_eq!(are_to_be_written(A, 8 * TRY_ONE_OF, true), 8);
+    // Whose files never come to the device says nothing of others'.
+    assert_eq!(are_to_be_written(B, 2 * TRY_ONE_OF, false), 2 * TRY_ONE_OF);
+    assert_eq!(are_to_be_written(A, 2 * TRY_ONE_OF, false), 1 + TRY_ONE_OF, "once there was something all are");
+}
+
+#[test]
+fn only_what_takes_no_longer_than_a_look_was_clean() {
+    let pages = WriteBack::new(MEMORY, true);
+    write(&pages, Nanos(1), A, 5, 0, WINDOW_BYTES);
+    let chunk = pages.next(A, LONG).unwrap();
+    assert!(chunk.was_clean(Nanos::from_micros(5)));
+    // A device that would write more than 100 GiB/s.
+    assert!(!chunk.was_clean(Nanos::from_micros(80)));
 }
 
 #[test]

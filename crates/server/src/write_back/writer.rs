@@ -1,5 +1,6 @@
 //! What one job has written and is not on the device.
 
+use super::VAIN_MAX;
 use super::ranges::Ranges;
 use crate::pages::PagesOf;
 use isonomia_policy::device::chunks::{CHUNKS_MAX, SHARE_LEAST};
@@ -11,6 +12,9 @@ use std::collections::VecDeque;
 pub(super) const LOOKS_MIN: u32 = 3;
 /// … and one that had more than this part of it, one less.
 const SHARE_MOST: f64 = 1.02;
+
+/// Of so many chunks that are presumed to be on the device one is written all the same, to find out.
+pub(super) const TRY_ONE_OF: u32 = 8;
 
 /// What one job wrote to one file.
 #[derive(Debug, Default)]
@@ -52,6 +56,10 @@ pub(super) struct Writer {
     pub(super) chunks_needed: usize,
     /// [`Self::chunks`] is as many as are wanted at the moment.
     pub(super) is_enough: bool,
+    /// Its chunks in a row for which the host had nothing to write.
+    vain: u32,
+    /// Chunks that were cut since one that was written to find out whether it has.
+    presumed: u32,
     /// Looks in a row at which it was behind its share.
     looks_behind: u32,
 }
@@ -69,8 +77,24 @@ impl Writer {
             chunks: 0,
             chunks_needed: 1,
             is_enough: false,
+            vain: 0,
+            presumed: 0,
             looks_behind: 0,
         }
+    }
+
+    /// Whether the next chunk is presumed to be on the device, as all that was looked at lately was.
+    pub(super) fn presumes_clean(&mut self) -> bool {
+        if self.vain < VAIN_MAX {
+            return false;
+        }
+        self.presumed = (self.presumed + 1) % TRY_ONE_OF;
+        self.presumed != 0
+    }
+
+    /// A chunk of it was to be written, and the host had nothing of it to write, or had.
+    pub(super) fn looked(&mut self, had_nothing: bool) {
+        self.vain = if had_nothing { self.vain.saturating_add(1) } else { 0 };
     }
 
     /// Finds how many chunks it takes, from what it had of the device's time and what all had.

@@ -2,10 +2,18 @@
 
 use isonomia_proto::fs::Timestamp;
 use isonomia_units::Nanos;
+use nix::sys::resource::{UsageWho, getrusage};
 
 /// Monotonic time since the machine started: what arbiters and statistics count in.
 pub fn now() -> Nanos {
     isonomia_transport::monotonic_now()
+}
+
+/// How often this thread has given its processor away since it waited for something, and how often another one was given it
+/// instead; `None` where the kernel does not tell.
+pub fn switches() -> Option<(i64, i64)> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+    Some((usage.voluntary_context_switches(), usage.involuntary_context_switches()))
 }
 
 /// The time of day, for file times. The coarse clock costs 5 ns and is what local file systems use.

@@ -1,10 +1,10 @@
-//! What may wait for a device is served here, so that no worker ever does: a bounded pool of threads for each target.
+//! What may wait for a device is served here, so that workers need not: a bounded pool of threads for each target.
 //!
 //! A worker serves what is in memory itself: waking another thread takes longer than that. For reads most file systems tell
 //! whether the bytes are in memory ([`Cached`]). For everything else the worker guesses, by how long such requests took
 //! lately ([`Pace`]); a wrong guess costs a worker the time of one request. What takes the device long in any case, such as an
-//! `fsync`, comes here at once. Short reads come here where the kernel does not bring their pages to memory by itself
-//! ([`crate::fetch`]).
+//! `fsync`, comes here at once, unless it is the only one and they take hardly longer than handing it over does. Short reads
+//! come here where the kernel does not bring their pages to memory by itself ([`crate::fetch`]).
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in
@@ -14,21 +14,22 @@
 //!
 //! [`Cached`]: isonomia_store::Cached
 
+mod pace;
+
 use crate::clock;
 use crate::connection::Stalled;
-use crate::operation::is_slow;
 use crate::pages::PagesOf;
 use crate::read_ahead::Piece;
 use crate::requests::Work;
 use crate::write_back::Chunk;
 use isonomia_policy::device::chunks::CHUNKS_MAX;
 use isonomia_policy::{Completion, DepthControl, RequestId};
-use isonomia_proto::request::Op;
 use isonomia_units::{JobId, Nanos};
+pub use pace::{Kind, Pace};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,15 +45,6 @@ const REMEMBERED_JOBS_MAX: usize = 1_024;
 const NOBODY: JobId = JobId(u32::MAX);
 /// A thread without work for this long ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// A worker may wait this long for a request: less than the cost of handing it to another thread, and of its coming back.
-const WAIT_MAX: Nanos = Nanos::from_micros(60);
-/// And this long where another worker looks after the connections meanwhile.
-const SOON_MAX: Nanos = Nanos(3 * WAIT_MAX.0);
-/// The time that the bytes themselves take, at this rate, is left out.
-const BYTES_PER_NS: u64 = 1;
-/// Weight of one request in the average, as its inverse: one that takes long by chance does not change a guess.
-const WEIGHT: u64 = 8;
-
 /// Something to be served by a thread that may wait.
 #[derive(Debug)]
 pub enum Task {
@@ -93,68 +85,6 @@ impl Task {
     }
 }
 
-/// Requests that take about the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Bytes come.
-    Read,
-    /// Bytes go.
-    Write,
-    /// The metadata's, and locks.
-    Other,
-    /// The device is told to do something, or asked: always served by a thread that may wait.
-    Flush,
-}
-
-impl Kind {
-    /// The kind of an operation.
-    pub fn of(op: Op) -> Self {
-        match op {
-            Op::Read => Self::Read,
-            Op::Write | Op::ReserveAppend => Self::Write,
-            op if is_slow(op) => Self::Flush,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// How long requests of one kind take.
-#[derive(Debug, Default)]
-pub struct Pace {
-    /// Moving average of the time beyond that for the bytes, in nanoseconds; of longer times four times [`WAIT_MAX`] counts.
-    average_ns: AtomicU64,
-    is_slow: AtomicBool,
-}
-
-impl Pace {
-    /// Whether a worker should not wait for such a request.
-    pub fn is_slow(&self) -> bool {
-        self.is_slow.load(Ordering::Relaxed)
-    }
-
-    /// Whether such a request is known to take no longer than handing it to another thread and back does, a few times over.
-    fn is_soon(&self) -> bool {
-        (1..=SOON_MAX.0).contains(&self.average_ns.load(Ordering::Relaxed))
-    }
-
-    /// A request that moved `bytes` took so long.
-    pub fn note(&self, took: Nanos, bytes: u64) {
-        let beyond = took.since(Nanos(bytes / BYTES_PER_NS)).min(Nanos(4 * WAIT_MAX.0)).0;
-        let before = self.average_ns.load(Ordering::Relaxed);
-        // Two threads may note at once; what one of them says is lost then.
-        let average = before - before / WEIGHT + beyond / WEIGHT;
-        if average != before {
-            self.average_ns.store(average, Ordering::Relaxed);
-        }
-        // It takes more to change a guess than to keep it.
-        let is_slow = self.is_slow();
-        let limit = if is_slow { WAIT_MAX.0 / 2 } else { WAIT_MAX.0 };
-        if (average > limit) != is_slow {
-            self.is_slow.store(!is_slow, Ordering::Relaxed);
-        }
-    }
-}
-
 /// The threads of one target.
 #[derive(Debug)]
 pub struct Engine {
@@ -165,7 +95,7 @@ pub struct Engine {
     is_memory: bool,
     /// The host does not tell what of a file is in memory.
     is_opaque: AtomicBool,
-    paces: [Pace; 3],
+    paces: [Pace; 4],
     threads_max: usize,
 }
 
@@ -246,13 +176,16 @@ impl State {
         }
         let next = self.flush_order.next(self.flushes.iter().map(Task::job), &self.flushing)?;
         let task = self.flushes.remove(next)?;
-        let job = task.job();
+        self.begin_flush(now, task.job());
+        Some(task)
+    }
+
+    fn begin_flush(&mut self, now: Nanos, job: Option<JobId>) {
         self.flush_order.begun(job);
         if self.flushing.is_empty() {
             self.flush_depth.begun(now, job.unwrap_or(NOBODY));
         }
         self.flushing.push(job);
-        Some(task)
     }
 
     /// Tasks that a thread would find.
@@ -286,7 +219,7 @@ impl Engine {
             Kind::Read => Some(&self.paces[0]),
             Kind::Write => Some(&self.paces[1]),
             Kind::Other => Some(&self.paces[2]),
-            Kind::Flush => None,
+            Kind::Flush => Some(&self.paces[3]),
         }
     }
 
@@ -314,7 +247,9 @@ impl Engine {
     /// back where there is no thread and none can be started.
     pub fn submit(&self, start: impl FnOnce() -> io::Result<()>, task: Task) -> Result<(), Task> {
         let mut state = self.state();
-        if state.idle <= state.waiting() && state.threads < self.threads_max && !state.is_stopping {
+        // One is there for a flush that waits for its turn, which may come while all others are busy.
+        let wanted = state.waiting().max(usize::from(!state.flushes.is_empty()));
+        if state.idle <= wanted && state.threads < self.threads_max && !state.is_stopping {
             match start() {
                 Ok(()) => state.threads += 1,
                 Err(error) if state.threads == 0 => {
@@ -329,7 +264,10 @@ impl Engine {
             return Err(task);
         }
         state.put(task);
-        if state.idle > 0 {
+        let is_one_idle = state.idle > 0;
+        // The thread that is woken needs the lock at once.
+        drop(state);
+        if is_one_idle {
             self.is_wanted.notify_one();
         }
         Ok(())
@@ -350,7 +288,8 @@ impl Engine {
                 self.is_wanted.wait_timeout(state, IDLE_MAX).unwrap_or_else(PoisonError::into_inner);
             state = locked;
             state.idle -= 1;
-            if timeout.timed_out() && state.waiting() == 0 {
+            // A flush that waits for others waits for a thread as well.
+            if timeout.timed_out() && state.requests.is_empty() && state.flushes.is_empty() {
                 return self.end_thread(state);
             }
         }
@@ -368,7 +307,18 @@ impl Engine {
         self.state().waiting() > 0
     }
 
-    fn end_flush(&self, now: Nanos, job: Option<JobId>) {
+    /// Counts a flush of `job` in that a worker serves by itself, if there is no other; [`Self::end_flush`] follows.
+    pub fn begin_only_flush(&self, now: Nanos, job: JobId) -> bool {
+        let mut state = self.state();
+        let is_only = state.flushes.is_empty() && state.flushing.is_empty();
+        if is_only {
+            state.begin_flush(now, Some(job));
+        }
+        is_only
+    }
+
+    /// A flush of `job` has been served, by a thread that is about to take `taking` tasks.
+    pub fn end_flush(&self, now: Nanos, job: Option<JobId>, taking: usize) {
         let mut state = self.state();
         let (in_service, is_backlogged) = (state.flushing.len(), !state.flushes.is_empty());
         let (job_or_nobody, work, attributed) = (job.unwrap_or(NOBODY), FLUSH_WORK, None);
@@ -377,23 +327,29 @@ impl Engine {
         if let Some(at) = state.flushing.iter().position(|one| *one == job) {
             state.flushing.swap_remove(at);
         }
-        for _ in 0..state.flushes.len().min(state.flushes_to_spare()) {
+        let waiting = state.flushes.len().min(state.flushes_to_spare());
+        let idle = state.idle;
+        drop(state);
+        for _ in 0..idle.min(waiting.saturating_sub(taking)) {
             self.is_wanted.notify_one();
         }
     }
 
     /// What a thread does until it is to end: `serve` serves a task, with a buffer of the thread's own, and `go_on` what else
-    /// the target has for a thread that may wait.
-    pub fn run(&self, serve: impl Fn(Task, &mut Vec<u8>), go_on: impl Fn(&mut Vec<u8>)) {
+    /// the target has for a thread that may wait. A flush it returns, to be queued among the others.
+    pub fn run(&self, serve: impl Fn(Task, &mut Vec<u8>), go_on: impl Fn(&mut Vec<u8>) -> Option<Task>) {
         let mut scratch = Vec::new();
         let panicking = Panicking(self);
         while let Some(task) = self.take() {
             let flush = task.is_flush().then(|| task.job());
             serve(task, &mut scratch);
             if let Some(job) = flush {
-                self.end_flush(clock::now(), job);
+                self.end_flush(clock::now(), job, 1);
             }
-            go_on(&mut scratch);
+            if let Some(task) = go_on(&mut scratch) {
+                // Nobody is woken for it, as this thread takes one now.
+                self.state().put(task);
+            }
         }
         std::mem::forget(panicking);
     }
@@ -422,44 +378,10 @@ impl Drop for Panicking<'_> {
 mod tests {
     use super::*;
     use isonomia_units::{Bytes, Ino};
+    use std::sync::mpsc;
 
-    #[test]
-    fn a_single_slow_request_changes_no_guess() {
-        let pace = Pace::default();
-        for _ in 0..100 {
-            pace.note(Nanos::from_micros(3), 4096);
-        }
-        pace.note(Nanos::from_millis(30), 4096);
-        assert!(!pace.is_slow());
-        for _ in 0..4 {
-            pace.note(Nanos::from_millis(5), 4096);
-        }
-        assert!(pace.is_slow(), "five of them do");
-        for _ in 0..100 {
-            pace.note(Nanos::from_micros(3), 4096);
-        }
-        assert!(!pace.is_slow(), "and it changes back");
-    }
-
-    #[test]
-    fn a_device_is_waited_for_by_a_worker_only_once_it_is_known_to_be_fast() {
-        let pace = Pace::default();
-        assert!(!pace.is_soon());
-        for _ in 0..100 {
-            pace.note(Nanos::from_micros(100), 4096);
-        }
-        assert!(pace.is_slow() && pace.is_soon());
-        for _ in 0..100 {
-            pace.note(Nanos::from_millis(1), 4096);
-        }
-        assert!(!pace.is_soon());
-    }
-
-    #[test]
-    fn write_back_takes_no_place_of_a_flush() {
-        let mut state = State::new();
-        state.flush_depth = DepthControl::new(1, 1);
-        let chunk = Chunk {
+    fn chunk() -> Chunk {
+        Chunk {
             of: PagesOf::File(Ino(1)),
             job: JobId(1),
             ranges: Vec::new(),
@@ -469,8 +391,63 @@ mod tests {
             unpaid: Nanos::ZERO,
             is_counted: true,
             is_presumed_clean: false,
+        }
+    }
+
+    #[test]
+    fn a_worker_serves_a_flush_only_where_no_other_is_served_or_waits() {
+        let now = Nanos::ZERO;
+        let engine = Engine::new(4, false);
+        assert!(engine.begin_only_flush(now, JobId(1)));
+        assert!(!engine.begin_only_flush(now, JobId(2)), "one is being served");
+        engine.state().put(Task::Scrub(None));
+        engine.end_flush(now, Some(JobId(1)), 0);
+        assert!(!engine.begin_only_flush(now, JobId(1)), "one waits");
+        assert!(engine.state().take(now).is_some());
+        engine.end_flush(now, None, 1);
+        assert!(engine.begin_only_flush(now, JobId(2)));
+    }
+
+    #[test]
+    fn a_flush_that_waits_for_a_workers_is_begun_once_that_has_ended() {
+        let (now, engine) = (Nanos::ZERO, Engine::new(4, false));
+        engine.state().flush_depth = DepthControl::new(1, 1);
+        assert!(engine.begin_only_flush(now, JobId(1)));
+        let (flushed, has_flushed) = mpsc::channel();
+        let (finish, is_to_finish) = mpsc::channel();
+        let is_to_finish = Mutex::new(is_to_finish);
+        let serve = |task: Task, _: &mut Vec<u8>| match task {
+            Task::Scrub(_) => flushed.send(()).unwrap(),
+            // Other requests keep their threads.
+            _ => is_to_finish.lock().unwrap().recv().unwrap(),
         };
-        (0..CHUNKS_MAX).for_each(|_| state.put(Task::WriteBack(Box::new(chunk.clone()), None)));
+        std::thread::scope(|scope| {
+            let start = || {
+                scope.spawn(|| engine.run(serve, |_| None));
+                Ok(())
+            };
+            engine.submit(start, Task::Scrub(None)).unwrap();
+            while engine.state().idle == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(engine.state().flushes.len(), 1, "there is to be one at a time");
+            engine.submit(start, Task::WriteBack(Box::new(chunk()), None)).unwrap();
+            while !engine.state().requests.is_empty() {
+                std::thread::yield_now();
+            }
+            engine.end_flush(now, Some(JobId(1)), 0);
+            let is_begun = has_flushed.recv_timeout(Duration::from_secs(20));
+            finish.send(()).unwrap();
+            engine.stop();
+            assert!(is_begun.is_ok(), "though the thread that waited for it is busy");
+        });
+    }
+
+    #[test]
+    fn write_back_takes_no_place_of_a_flush() {
+        let mut state = State::new();
+        state.flush_depth = DepthControl::new(1, 1);
+        (0..CHUNKS_MAX).for_each(|_| state.put(Task::WriteBack(Box::new(chunk()), None)));
         state.put(Task::Scrub(None));
         assert_eq!(state.waiting(), CHUNKS_MAX + 1);
         let taken: Vec<Task> = std::iter::from_fn(|| state.take(Nanos::ZERO)).collect();
@@ -498,18 +475,5 @@ mod tests {
         assert_eq!(order_of_jobs.next([b, a].into_iter(), &[a]), Some(0), "which has one in service already");
         (0..2 * REMEMBERED_JOBS_MAX as u32).for_each(|job| order_of_jobs.begun(Some(JobId(job))));
         assert_eq!(order_of_jobs.latest.len(), REMEMBERED_JOBS_MAX);
-    }
-
-    #[test]
-    fn large_requests_may_take_their_time() {
-        let pace = Pace::default();
-        for _ in 0..100 {
-            pace.note(Nanos::from_micros(250), 256 << 10);
-        }
-        assert!(!pace.is_slow());
-        for _ in 0..100 {
-            pace.note(Nanos::from_micros(500), 256 << 10);
-        }
-        assert!(pace.is_slow());
     }
 }

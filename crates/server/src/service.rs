@@ -24,7 +24,7 @@ use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, reading};
 use isonomia_store::PAGES_LEN_MAX;
 use isonomia_transport::region::ServerRegion;
-use isonomia_units::{Ino, Nanos};
+use isonomia_units::{Bytes, Ino, Nanos};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use zerocopy::IntoBytes;
@@ -32,26 +32,14 @@ use zerocopy::IntoBytes;
 /// Below this, serving a request takes less time than waking another worker.
 const LONG_LEN: u32 = 32 << 10;
 
+/// So much a worker may bring to a device that is fast.
+const SHORT_FLUSH: Bytes = Bytes(64 << 10);
+
 impl Core {
     /// Begins a request whose turn has come, at the time `now`. `scratch` is this worker's own buffer.
     pub fn begin(&self, target: &Target, work: Box<Work>, now: Nanos, scratch: &mut Vec<u8>) {
-        let op = work.pending.op;
-        if work.pending.connection.is_closed() {
-            return target.give_up(&work.pending, work.id);
-        }
-        if op == Op::AwaitMappings {
-            target.give_up(&work.pending, work.id);
-            return mapping::listen(self, work.pending);
-        }
-        let work = if op == Op::Fsync {
-            let Some(work) = self.sync_later(target, work) else { return };
-            work
-        } else {
-            work
-        };
-        let Some(work) = self.find_stall_memory(target, work) else { return };
-        let kind = Kind::of(op);
-        let mut work = work;
+        let Some(mut work) = self.prepare(target, work) else { return };
+        let kind = Kind::of(work.pending.op);
         if kind == Kind::Read && target.engine.may_tell() {
             let is_asked_first = self.expects_fetch(target, &work);
             if is_asked_first {
@@ -81,6 +69,21 @@ impl Core {
         } else {
             self.serve(target, work, now, scratch);
         }
+    }
+
+    /// Gives back a request that can be served now: others wait for something else, or need not be served any more.
+    fn prepare(&self, target: &Target, work: Box<Work>) -> Option<Box<Work>> {
+        if work.pending.connection.is_closed() {
+            target.give_up(&work.pending, work.id);
+            return None;
+        }
+        if work.pending.op == Op::AwaitMappings {
+            target.give_up(&work.pending, work.id);
+            mapping::listen(self, work.pending);
+            return None;
+        }
+        let work = if work.pending.op == Op::Fsync { self.sync_later(target, work)? } else { work };
+        self.find_stall_memory(target, work)
     }
 
     /// Whether a write waits for more than what is measured of others: workers are too few to do so. A write past the page cache
@@ -125,16 +128,34 @@ impl Core {
     /// Serves a request that waits for the device if the device is fast and no other worker waits for one; else leaves it to
     /// the target's engine. Handing it to another thread and back takes as long as a flash drive or a file system on a network.
     fn wait_or_leave(&self, target: &Target, mut work: Box<Work>, scratch: &mut Vec<u8>) {
+        let (kind, job) = (Kind::of(work.pending.op), work.pending.connection.job.id);
+        let is_flush = kind == Kind::Flush;
         // A worker that has reads under way is to hear when they have come.
-        let is_soon = self.workers > 1 && !fetch::are_under_way() && target.engine.is_soon(Kind::of(work.pending.op));
-        if is_soon && !self.is_worker_waiting.swap(true, Ordering::AcqRel) {
-            let (id, now) = (work.id, clock::now());
+        let is_soon = self.workers > 1
+            && !fetch::are_under_way()
+            && target.engine.is_soon(kind)
+            && (!is_flush || self.is_short_flush(&work.pending));
+        if !is_soon || self.is_worker_waiting.swap(true, Ordering::AcqRel) {
+            return self.leave(target, Task::Serve(work), scratch);
+        }
+        let (id, now) = (work.id, clock::now());
+        // Which of several flushes is next, and how many there are at once, is the engine's affair.
+        if !is_flush || target.engine.begin_only_flush(now, job) {
             self.enter(target, now, &mut work.pending, id);
             self.take_long(|| self.serve(target, work, now, scratch));
-            self.is_worker_waiting.store(false, Ordering::Release);
+            if is_flush {
+                target.engine.end_flush(clock::now(), Some(job), 0);
+            }
         } else {
             self.leave(target, Task::Serve(work), scratch);
         }
+        self.is_worker_waiting.store(false, Ordering::Release);
+    }
+
+    /// Whether this is a flush of so little that it takes no longer than others lately.
+    fn is_short_flush(&self, pending: &Pending) -> bool {
+        let ino = Ino(pending.header.ino);
+        pending.op == Op::Fsync && self.unsynced.of(ino) <= SHORT_FLUSH && !self.segments.has(ino)
     }
 
     /// Has a thread of the target's engine serve a task; gives it back where there is none and none can be started.
@@ -177,8 +198,8 @@ impl Core {
         }
     }
 
-    /// Serves further requests of `target` as long as it has any for a thread that may wait.
-    pub fn go_on(&self, target: &Target, scratch: &mut Vec<u8>) {
+    /// Serves further requests of `target` as long as it has any for a thread that may wait. A flush it gives back.
+    pub fn go_on(&self, target: &Target, scratch: &mut Vec<u8>) -> Option<Task> {
         // Tasks that wait for a thread were taken from the arbiter before, and go first.
         while !self.is_stopping.load(Ordering::Relaxed) && !target.engine.has_waiting() {
             let now = clock::now();
@@ -192,20 +213,34 @@ impl Core {
                         self.enter(target, now, &mut work.pending, id);
                         self.serve(target, work, now, scratch);
                     }
-                    Kind::Other | Kind::Flush => self.begin(target, work, now, scratch),
+                    Kind::Other => self.begin(target, work, now, scratch),
+                    Kind::Flush => {
+                        if let Some(work) = self.prepare(target, work) {
+                            return Some(self.to_be_queued(target, Task::Serve(work)));
+                        }
+                    }
                 },
                 Action::Answer(served) => self.answer_served(&served, now),
                 Action::WriteBack(chunk, id) => self.write_back(target, &chunk, Some(id)),
                 Action::ReadAhead(piece, id) => self.read_piece(target, &piece, id),
-                Action::Scrub(finish_at) => self.begin_scrub(target, finish_at, scratch),
+                Action::Scrub(finish_at) => return Some(self.to_be_queued(target, Task::Scrub(finish_at))),
                 Action::Scrubbed(scrubbing) => self.scrubbed(target, &scrubbing, now),
                 Action::WaitUntil(_) => {
                     // A worker asks again, learns until when, and wakes up then.
-                    return self.ring();
+                    self.ring();
+                    return None;
                 }
-                Action::Idle => return,
+                Action::Idle => return None,
             }
         }
+        None
+    }
+
+    /// What a thread does not go on with by itself. Somebody else is to ask `target` for more: it may have room, and this thread be busy
+    /// for long, or find that it is no flush's turn.
+    fn to_be_queued(&self, target: &Target, task: Task) -> Task {
+        self.tell_of_arrivals(!target.is_empty());
+        task
     }
 
     /// Whether a worker does not have to wait for this read, and a thread would.
@@ -246,8 +281,7 @@ impl Core {
             reads_or_writes(*op) && !target.is_past_cache(*op, header) && !self.is_behind_direct(target, *op, header);
         let pace = target.engine.pace(Kind::of(*op)).filter(|_| is_measured);
         let Some(pace) = pace else { return self.serve_now(target, work, begun, scratch) };
-        self.serve_now(target, work, begun, scratch);
-        pace.note(clock::now().since(begun), bytes);
+        pace.measure(begun, bytes, || self.serve_now(target, work, begun, scratch));
     }
 
     /// Whether it is a write that waits for another one, past the page cache, rather than for the device.
@@ -325,7 +359,10 @@ impl Core {
         let outcome = execute::serve(self, connection, header, *op, names, room);
         let now = clock::now();
         let took = now.since(begun);
-        if let Some(pace) = target.engine.pace(Kind::of(*op)) {
+        let kind = Kind::of(*op);
+        // What else the device is told or asked takes as long as it takes, and no worker waits for that.
+        let pace = target.engine.pace(kind).filter(|_| kind != Kind::Flush || *op == Op::Fsync);
+        if let Some(pace) = pace {
             pace.note(took, 0);
         }
         pending.took = took;

@@ -62,6 +62,11 @@ impl Unsynced {
         }
     }
 
+    /// What a flush of `ino` would bring to the device, as far as it is known.
+    pub fn of(&self, ino: Ino) -> Bytes {
+        Bytes(self.part(ino).get(&ino).copied().unwrap_or(0))
+    }
+
     /// `ino` was put on stable storage: what that is charged for.
     pub fn synced(&self, ino: Ino) -> Bytes {
         Bytes(self.part(ino).remove(&ino).unwrap_or(0)).min(FLUSH_MAX)

@@ -336,7 +336,7 @@ impl Engine {
     }
 
     /// What a thread does until it is to end: `serve` serves a task, with a buffer of the thread's own, and `go_on` what else
-    /// the target has for a thread that may wait. A flush it returns, to be queued among the others.
+    /// the target has for a thread that may wait. What counts among the flushes it returns, to be queued with the others.
     pub fn run(&self, serve: impl Fn(Task, &mut Vec<u8>), go_on: impl Fn(&mut Vec<u8>) -> Option<Task>) {
         let mut scratch = Vec::new();
         let panicking = Panicking(self);

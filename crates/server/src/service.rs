@@ -198,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Serves further requests of `target` as long as it has any for a thread that may wait. A flush it gives back.
+    /// Serves further requests of `target` as long as it has any for a thread that may wait. A flush or a range of the scrub it gives back.
     pub fn go_on(&self, target: &Target, scratch: &mut Vec<u8>) -> Option<Task> {
         // Tasks that wait for a thread were taken from the arbiter before, and go first.
         while !self.is_stopping.load(Ordering::Relaxed) && !target.engine.has_waiting() {

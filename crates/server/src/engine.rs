@@ -436,7 +436,8 @@ mod tests {
                 std::thread::yield_now();
             }
             engine.end_flush(now, Some(JobId(1)), 0);
-            let is_begun = has_flushed.recv_timeout(Duration::from_secs(20));
+            // Before a thread that nobody wakes would look by itself.
+            let is_begun = has_flushed.recv_timeout(IDLE_MAX / 2);
             finish.send(()).unwrap();
             engine.stop();
             assert!(is_begun.is_ok(), "though the thread that waited for it is busy");

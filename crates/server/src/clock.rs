@@ -9,8 +9,8 @@ pub fn now() -> Nanos {
     isonomia_transport::monotonic_now()
 }
 
-/// How often this thread has given its processor away since it waited for something, and how often another one was given it
-/// instead; `None` where the kernel does not tell.
+/// How often this thread has waited for something and left its processor to others, and how often others were given the processor
+/// while it had more to do; `None` where the kernel does not tell.
 pub fn switches() -> Option<(i64, i64)> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
     Some((usage.voluntary_context_switches(), usage.involuntary_context_switches()))

@@ -32,6 +32,10 @@
 //! goes on with others'. They are delayed of jobs only that have more than their part of the bound. That is divided as the policy
 //! divides the target.
 //!
+//! Where the host had nothing to write of a job's last [`VAIN_MAX`] chunks, as file systems on a network write what they are given at
+//! once, it is asked for one of eight only, and the others count as written. Should the host keep pages of that job after all, seven such
+//! chunks wait for it to write them by itself, or for an `fsync`, until the eighth shows it.
+//!
 //! An `fsync` that finds more than the device writes in the time of one chunk waits until what was written to its file before
 //! has gone in chunks, without keeping a thread; what it finds then is what came meanwhile. A chunk whose job is not known
 //! any more goes to the device past the arbiter.

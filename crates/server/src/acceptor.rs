@@ -22,6 +22,7 @@ use crate::rejections::Rejection;
 use crate::stalls::SMALL_LEN;
 use crate::status::About;
 use crate::stream::{self, Frame, FrameError, Head};
+use crate::unfinished::Changes;
 use crate::usage::{Permit, Usage};
 use isonomia_proto::setup::{self, Answer, Auth, Challenge, Integrity, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
@@ -50,6 +51,8 @@ const STREAM_MEMORY_LEN: usize = 2 * STREAM_BUFFER_LEN + SMALL_LEN;
 const ACCEPT_BATCH: usize = 64;
 /// Connections admitted before new ones are looked at: one of these takes as long as accepting ten.
 const ADMIT_BATCH: usize = 16;
+/// What earlier connections of a process are still changing is waited for so long, before it is welcomed once more.
+const FINISHED_WITHIN: Nanos = Nanos::from_secs(60);
 /// How long nothing is accepted after the system had no descriptor or memory for it.
 const PAUSE: Nanos = Nanos::from_millis(100);
 /// Between two looks at who has been silent for too long.
@@ -387,6 +390,10 @@ impl Acceptor {
         let admission = identity::admit(peer, hello, trust, self.owner.uid, &name, proven_job);
         match admission {
             Ok(_) if is_unnamed.get() && now < pending.deadline => self.waiting.push(id),
+            Ok(admission) if self.core.unfinished.has_any((admission.credentials.uid, hello.client)) => {
+                // The client asks again, if it is still there.
+                if now < pending.deadline + FINISHED_WITHIN { self.waiting.push(id) } else { self.leave(id) }
+            }
             Ok(admission) => {
                 let Some(pending) = self.pending.remove(&id) else { return };
                 self.pools.leave(id);
@@ -396,7 +403,7 @@ impl Acceptor {
         }
     }
 
-    /// Connections that wait for names, groups, or the thread that decodes try again.
+    /// Connections that wait for names, groups, the thread that decodes, or what earlier ones are changing, try again.
     fn try_waiting(&mut self) {
         for id in std::mem::take(&mut self.waiting) {
             if let Some(pending) = self.pending.get(&id) {
@@ -495,6 +502,7 @@ impl Acceptor {
             seals: seals.map(Mutex::new),
             cursors: Cursors::default(),
             permit,
+            changes: Changes::default(),
             is_closed: AtomicBool::new(false),
         });
         // A fresh socket takes these few bytes at once.

@@ -5,6 +5,7 @@ use crate::identity::Credentials;
 use crate::jobs::Job;
 use crate::sessions::{Session, SessionKey};
 use crate::stream::{self, Head, Moved, StreamEnd};
+use crate::unfinished::Changes;
 use crate::usage::Permit;
 use isonomia_policy::{Access, Nature, RequestId};
 use isonomia_proto::request::{Op, RequestHeader, flag};
@@ -70,6 +71,8 @@ pub struct Connection {
     pub cursors: Cursors,
     /// Its permit among those of its user, given back with the last reference to this.
     pub permit: Permit,
+    /// What its requests are changing.
+    pub changes: Changes,
     /// Set once; nothing is admitted or answered afterwards.
     pub is_closed: AtomicBool,
 }
@@ -320,6 +323,7 @@ impl Connection {
             seals: None,
             cursors: Cursors::default(),
             permit,
+            changes: Changes::default(),
             is_closed: AtomicBool::new(false),
         }
     }

@@ -29,6 +29,7 @@ use crate::shadow::Shadowing;
 use crate::stalls::Stalls;
 use crate::substitutes::{Serving, worker_number};
 use crate::target::{Policy, Target};
+use crate::unfinished::Unfinished;
 use crate::unsynced::Unsynced;
 use isonomia_proto::request::{NO_TARGET, Op, RequestHeader};
 use isonomia_store::Store;
@@ -91,6 +92,8 @@ pub struct Core {
     pub unsynced: Unsynced,
     /// Who may claim locks and mappings after a start.
     pub holders: Holders,
+    /// What connections that were closed still change.
+    pub unfinished: Unfinished,
     /// Who has locked what.
     pub locks: Locks,
     /// Who has which files mapped, and the requests for lease events.
@@ -178,6 +181,7 @@ impl Core {
             unsynced,
             locks: Locks::default(),
             holders: Holders::default(),
+            unfinished: Unfinished::default(),
             mappings: Mappings::new(clock::wall_number()),
             segments: Segments::default(),
             stalls: Stalls::default(),

@@ -198,12 +198,12 @@ impl Holders {
 
     /// The caretaker's part: strikes out the notes of sessions that have ended, and when nobody may claim any more those that
     /// are left of the stop before. Gives the ended sessions, which now are to give up what they have: `has` says whether one
-    /// has anything that others could get.
+    /// has anything that others could get, `is_unfinished` whether one still changes files, and so keeps all it has until later.
     pub fn strike(
         &self,
         store: &Store,
         now: Nanos,
-        has: impl Fn(&Session, SessionKey) -> bool,
+        (has, is_unfinished): (impl Fn(&Session, SessionKey) -> bool, impl Fn(SessionKey) -> bool),
     ) -> Result<Vec<(SessionKey, Arc<Session>)>, StoreError> {
         let mut state = self.lock();
         if state.phase == Phase::Stopped {
@@ -213,7 +213,9 @@ impl Holders {
             self.enter(&mut state, Phase::Striking);
         }
         let is_striking = state.phase == Phase::Striking;
-        let ended = std::mem::take(&mut state.ended);
+        let (still, ended) = std::mem::take(&mut state.ended).into_iter().partition(|(key, _)| is_unfinished(*key));
+        let ended: Vec<_> = ended;
+        state.ended = still;
         let before: Vec<Vec<u8>> = if is_striking { state.before.iter().cloned().collect() } else { Vec::new() };
         drop(state);
         if ended.is_empty() && !is_striking {
@@ -264,7 +266,7 @@ mod tests {
     }
 
     fn strike(holders: &Holders, store: &Store, now: Nanos) -> usize {
-        holders.strike(store, now, |_, _| true).unwrap().len()
+        holders.strike(store, now, (|_: &Session, _| true, |_| false)).unwrap().len()
     }
 
     #[test]

@@ -87,6 +87,7 @@ mod target;
 mod temporary;
 #[cfg(test)]
 mod testing;
+mod unfinished;
 mod unsynced;
 mod usage;
 mod worker;

@@ -29,7 +29,7 @@ impl Core {
         }
         self.phases.forget_session(&self.bell, session.number);
         let has_next_program = session.hands_over.load(Ordering::Relaxed);
-        let too_many = self.release_queue.keep(clock::now(), uid, left, has_next_program);
+        let too_many = self.release_queue.keep(clock::now(), key, left, has_next_program);
         too_many.into_iter().for_each(|left| self.give_back(&left));
         self.caretaker.get().into_iter().for_each(Thread::unpark);
     }
@@ -73,7 +73,8 @@ impl Core {
             let has_locks = self.locks.are_there_any_of_files() || self.locks.has_any(Scope::Session(session.number));
             has_locks || self.mappings.any_of((uid, session.number))
         };
-        let ended = self.holders.strike(&self.store, now, has)?;
+        let is_unfinished = |key| self.unfinished.has_any(key);
+        let ended = self.holders.strike(&self.store, now, (has, is_unfinished))?;
         self.locks.release_all(ended.iter().map(|(_, session)| Scope::Session(session.number)));
         for ((uid, _), session) in ended {
             self.end_mappings((uid, session.number));
@@ -157,7 +158,8 @@ impl Core {
     /// Gives back what sessions had that ended long enough before `now`.
     pub fn release_due(&self, now: Nanos) {
         let _passage = self.store.namespace().passage();
-        self.release_queue.due(now).iter().for_each(|left| self.give_back(left));
+        let is_unfinished = |key| self.unfinished.has_any(key);
+        self.release_queue.due(now, is_unfinished).iter().for_each(|left| self.give_back(left));
     }
 }
 
@@ -202,7 +204,7 @@ mod tests {
             let mut room = vec![0; 16 << 10];
             let header = RequestHeader { path_len: names.len() as u16, ..header };
             let op = header.check().unwrap();
-            let outcome = execute::serve(&self.core, connection, &header, op, names, &mut room);
+            let outcome = execute::serve_open(&self.core, connection, &header, op, names, &mut room);
             let execute::Outcome::Served(reply) = outcome else { panic!("there is no cluster") };
             room.truncate(reply.payload_len as usize);
             (reply, room)
@@ -274,6 +276,38 @@ mod tests {
         let ino = opened.unwrap().capability.ino;
         fixture.core.close(&connection, None);
         assert!(fixture.is_free(ino, b"f"));
+    }
+
+    #[test]
+    fn nobody_else_gets_a_lock_while_its_owner_still_writes() {
+        let fixture = Fixture::new();
+        let (connection, has_whole) = (fixture.connect(), lock::EXCLUSIVE | lock::WHOLE | lock::OPEN_FILE);
+        let (_, opened) = fixture.create(&connection, b"f");
+        let capability = opened.unwrap().capability;
+        for valid in [lock::EXCLUSIVE, has_whole] {
+            let header = RequestHeader { valid, owner: 5, ..RequestHeader::with_capability(Op::Lock, &capability) };
+            assert_eq!(fixture.serve(&connection, header, b"").0.errno, 0);
+        }
+        // A worker has begun to write, and waits for the device.
+        let change = connection.changes.begin(&connection.is_closed).unwrap();
+        fixture.core.close(&connection, None);
+        let ends = || {
+            fixture.core.end_holders(clock::now()).unwrap();
+            fixture.core.release_due(clock::now());
+        };
+        ends();
+        assert!(fixture.core.locks.are_there_any_of_files() && fixture.core.unfinished.has_any(KEY));
+        assert!(fixture.core.locks.has_any(Scope::Session(connection.session.number)));
+        drop(change);
+        ends();
+        assert!(!fixture.core.locks.are_there_any());
+
+        // A write that has not begun by then changes nothing any more.
+        let header = RequestHeader { len: 4, ..RequestHeader::with_capability(Op::Write, &capability) };
+        let written = (b"late"[..].into(), isonomia_store::WriteMode::Usual);
+        assert_ne!(execute::write(&fixture.core, &connection, &header, written, &mut [0; 8]).errno, 0);
+        let root = &isonomia_store::Caller::ROOT;
+        assert_eq!(fixture.core.store.get_attr(root, Ino::ROOT, b"f", false).unwrap().size_bytes, 0);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! stays here for [`EXEC_GRACE`]: until the new program has connected and taken references of its own, an open file without a
 //! name must not be removed.
 
-use crate::sessions::Left;
+use crate::sessions::{Left, SessionKey};
 use isonomia_units::{Nanos, VolumeId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -25,29 +25,29 @@ pub struct ReleaseQueue {
 #[derive(Debug)]
 struct Waiting {
     due: Nanos,
-    uid: u32,
+    key: SessionKey,
     left: Left,
 }
 
 impl ReleaseQueue {
-    /// Keeps what a process of user `uid` had, for its next program if it has one; gives what has to go instead.
-    pub fn keep(&self, now: Nanos, uid: u32, left: Left, has_next_program: bool) -> Option<Left> {
+    /// Keeps what the process of this session had, for its next program if it has one; gives what has to go instead.
+    pub fn keep(&self, now: Nanos, key: SessionKey, left: Left, has_next_program: bool) -> Option<Left> {
         if left.references.is_empty() && left.writes.is_empty() {
             return None;
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if has_next_program {
-            waiting.push_back(Waiting { due: now + EXEC_GRACE, uid, left });
+            waiting.push_back(Waiting { due: now + EXEC_GRACE, key, left });
         } else {
-            waiting.push_front(Waiting { due: Nanos::ZERO, uid, left });
+            waiting.push_front(Waiting { due: Nanos::ZERO, key, left });
         }
         if waiting.len() <= PROCESSES_MAX {
             return None;
         }
         let mut counts: HashMap<u32, usize> = HashMap::new();
-        waiting.iter().for_each(|one| *counts.entry(one.uid).or_default() += 1);
+        waiting.iter().for_each(|one| *counts.entry(one.key.0).or_default() += 1);
         let (most, _) = counts.into_iter().max_by_key(|(uid, count)| (*count, *uid))?;
-        let earliest = waiting.iter().position(|one| one.uid == most)?;
+        let earliest = waiting.iter().position(|one| one.key.0 == most)?;
         waiting.remove(earliest).map(|one| one.left)
     }
 
@@ -57,11 +57,13 @@ impl ReleaseQueue {
         waiting.iter().flat_map(|one| &one.left.writes).any(|ino| ino.volume() == volume)
     }
 
-    /// Takes out what is due at `now`.
-    pub fn due(&self, now: Nanos) -> Vec<Left> {
+    /// Takes out what is due at `now`, but for that of sessions which still change files.
+    pub fn due(&self, now: Nanos, is_unfinished: impl Fn(SessionKey) -> bool) -> Vec<Left> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let count = waiting.iter().take_while(|one| one.due <= now).count();
-        waiting.drain(..count).map(|one| one.left).collect()
+        let (kept, taken): (Vec<_>, Vec<_>) = waiting.drain(..count).partition(|one| is_unfinished(one.key));
+        kept.into_iter().rev().for_each(|one| waiting.push_front(one));
+        taken.into_iter().map(|one| one.left).collect()
     }
 }
 
@@ -86,30 +88,30 @@ mod tests {
     #[test]
     fn references_outlive_their_process_for_a_while() {
         let queue = ReleaseQueue::default();
-        assert!(queue.keep(Nanos::from_secs(1), 1, left(&[7]), true).is_none());
-        assert!(queue.keep(Nanos::from_secs(2), 1, left(&[]), true).is_none());
-        assert!(queue.due(Nanos::from_millis(2_999)).is_empty());
-        assert_eq!(queue.due(Nanos::from_secs(3)).iter().map(inos).collect::<Vec<_>>(), [[7]]);
-        assert!(queue.due(Nanos::MAX).is_empty());
+        assert!(queue.keep(Nanos::from_secs(1), (1, 1), left(&[7]), true).is_none());
+        assert!(queue.keep(Nanos::from_secs(2), (1, 1), left(&[]), true).is_none());
+        assert!(queue.due(Nanos::from_millis(2_999), |_| false).is_empty());
+        assert_eq!(queue.due(Nanos::from_secs(3), |_| false).iter().map(inos).collect::<Vec<_>>(), [[7]]);
+        assert!(queue.due(Nanos::MAX, |_| false).is_empty());
     }
 
     #[test]
     fn without_a_next_program_they_are_due_at_once() {
         let queue = ReleaseQueue::default();
-        assert!(queue.keep(Nanos::from_secs(1), 1, left(&[7]), true).is_none());
-        assert!(queue.keep(Nanos::from_secs(1), 1, left(&[8]), false).is_none());
-        assert_eq!(queue.due(Nanos::from_secs(1)).iter().map(inos).collect::<Vec<_>>(), [[8]]);
+        assert!(queue.keep(Nanos::from_secs(1), (1, 1), left(&[7]), true).is_none());
+        assert!(queue.keep(Nanos::from_secs(1), (1, 1), left(&[8]), false).is_none());
+        assert_eq!(queue.due(Nanos::from_secs(1), |_| false).iter().map(inos).collect::<Vec<_>>(), [[8]]);
     }
 
     #[test]
     fn the_earliest_of_the_user_who_has_most_make_room() {
         let queue = ReleaseQueue::default();
         let (quiet, hostile) = (1, 2);
-        assert!(queue.keep(Nanos::ZERO, quiet, left(&[7]), true).is_none());
+        assert!(queue.keep(Nanos::ZERO, (quiet, 1), left(&[7]), true).is_none());
         let more = 10..PROCESSES_MAX as u64 + 11;
-        let gone: Vec<_> = more.filter_map(|n| queue.keep(Nanos(n), hostile, left(&[n]), true)).collect();
+        let gone: Vec<_> = more.filter_map(|n| queue.keep(Nanos(n), (hostile, 1), left(&[n]), true)).collect();
         assert_eq!(gone.iter().map(inos).collect::<Vec<_>>(), [[10], [11]]);
-        let kept = queue.due(Nanos::MAX);
+        let kept = queue.due(Nanos::MAX, |_| false);
         assert_eq!((kept.len(), inos(&kept[0])), (PROCESSES_MAX, vec![7]));
     }
 }

@@ -4,7 +4,7 @@ use super::BELL;
 use crate::charge::{self, Charge};
 use crate::clock;
 use crate::cluster;
-use crate::connection::{Connection, Pending, Progress, Way};
+use crate::connection::{Connection, Pending, Progress, StreamState, Way};
 use crate::core::Core;
 use crate::operation::reads_or_writes;
 use crate::target::Target;
@@ -83,7 +83,20 @@ impl Core {
                     self.intake.lock().unwrap_or_else(PoisonError::into_inner).warm(connection, now);
                 }
             }
-            Way::Stream(_) => self.advance_stream(&connection, now),
+            Way::Stream(state) => {
+                self.advance_stream(&connection, now);
+                // While a request is served nothing is read, and so the end not met: but what its client sends once more on
+                // another connection must not be served beside it.
+                let has_ended =
+                    flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+                let is_served = || {
+                    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    matches!(*state, StreamState::Queued | StreamState::Waiting(_))
+                };
+                if has_ended && is_served() {
+                    self.close(&connection, None);
+                }
+            }
         }
     }
 

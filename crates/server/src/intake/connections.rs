@@ -61,6 +61,7 @@ impl Core {
         for target in &self.targets {
             target.cancel(now, connection.id);
         }
+        self.unfinished.connection_closed(connection.session_key, &connection.changes);
         self.leave_session(connection.session_key);
         self.jobs.leave(&connection.job, now);
         self.phases.leave(&self.bell, &connection.job);
@@ -88,7 +89,7 @@ mod tests {
     use crate::{Config, Server};
     use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
     use isonomia_proto::setup::Role;
-    use isonomia_transport::handshake::{Identity, open_stream};
+    use isonomia_transport::handshake::{HandshakeError, Identity, open_stream};
     use isonomia_transport::socket::{Deadline, SocketError, receive_all, send_all};
     use isonomia_units::Ino;
     use rustix::fd::AsFd;
@@ -99,17 +100,36 @@ mod tests {
         Deadline::after(Nanos::from_secs(20))
     }
 
+    /// A server that listens on TCP, with a key.
+    struct Served {
+        server: Server,
+        key_file: String,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Served {
+        fn start() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let key = dir.path().join("key");
+            std::fs::write(&key, [7; 32]).unwrap();
+            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+            let listen = vec!["tcp:127.0.0.1:0".parse().unwrap()];
+            let server = Server::start(Config { listen, key_file: Some(key.clone()), ..Config::default() }).unwrap();
+            Self { server, key_file: key.display().to_string(), _dir: dir }
+        }
+
+        /// A connection of the process that drew the number `client`.
+        fn open(&self, client: u64, deadline: Deadline) -> Result<impl AsFd, HandshakeError> {
+            let identity = Identity { client, key_file: Some(self.key_file.clone()), ..Identity::default() };
+            open_stream(&self.server.addresses()[0], Role::Stream, &identity, deadline).map(|opened| opened.socket)
+        }
+    }
+
     #[test]
     fn whoever_stalls_in_the_middle_of_a_head_is_cut_and_who_is_silent_between_requests_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let key = dir.path().join("key");
-        std::fs::write(&key, [7; 32]).unwrap();
-        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let listen = vec!["tcp:127.0.0.1:0".parse().unwrap()];
-        let server = Server::start(Config { listen, key_file: Some(key.clone()), ..Config::default() }).unwrap();
-        let identity = Identity { client: 1, key_file: Some(key.display().to_string()), ..Identity::default() };
-        let open = || open_stream(&server.addresses()[0], Role::Stream, &identity, soon()).unwrap().socket;
-        let (silent, stalled) = (open(), open());
+        let served = Served::start();
+        let server = &served.server;
+        let (silent, stalled) = (served.open(1, soon()).unwrap(), served.open(1, soon()).unwrap());
         let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
         send_all(stalled.as_fd(), &[&request.as_bytes()[..10]], soon()).unwrap();
         let waits = |connection: &Arc<Connection>| match &connection.way {
@@ -125,5 +145,40 @@ mod tests {
         assert_eq!(receive_all(stalled.as_fd(), &mut [0], soon()), Err(SocketError::Closed));
         send_all(silent.as_fd(), &[request.as_bytes()], soon()).unwrap();
         receive_all(silent.as_fd(), &mut [0; size_of::<ReplyHeader>()], soon()).unwrap();
+    }
+
+    #[test]
+    fn a_process_is_welcomed_again_when_what_it_was_changing_is_changed() {
+        let served = Served::start();
+        let server = &served.server;
+        let first = served.open(1, soon()).unwrap();
+        let deadline = soon();
+        let connection = loop {
+            assert!(deadline.left().is_some(), "the workers get what was welcomed");
+            if let Some(connection) = server.core.connections().pop() {
+                break connection;
+            }
+            std::thread::yield_now();
+        };
+        // A write of its is being served.
+        let change = connection.changes.begin(&connection.is_closed).unwrap();
+        let Way::Stream(state) = &connection.way else { panic!("it came on TCP") };
+        *state.lock().unwrap() = StreamState::Queued;
+        drop(first);
+        let deadline = soon();
+        while !connection.is_closed() {
+            assert!(deadline.left().is_some(), "the server sees that the client has gone");
+            std::thread::yield_now();
+        }
+        assert!(
+            served.open(1, Deadline::after(Nanos::from_millis(500))).is_err(),
+            "its write would come after later ones"
+        );
+        served.open(2, soon()).unwrap();
+        std::thread::scope(|scope| {
+            let again = scope.spawn(|| served.open(1, soon()));
+            drop(change);
+            again.join().unwrap().unwrap();
+        });
     }
 }

@@ -6,6 +6,7 @@
 //! ([`crate::pools`]), and of those that have said hello one is admitted after the other, round-robin over origins, since that is where the
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
+use crate::changes::Changes;
 use crate::clock;
 use crate::connection::{Connection, Cursors, Progress, Shared, StreamState, Way};
 use crate::control::Control;
@@ -22,14 +23,13 @@ use crate::rejections::Rejection;
 use crate::stalls::SMALL_LEN;
 use crate::status::About;
 use crate::stream::{self, Frame, FrameError, Head};
-use crate::unfinished::Changes;
 use crate::usage::{Permit, Usage};
 use isonomia_proto::setup::{self, Answer, Auth, Challenge, Integrity, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
 use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::region::{REGION_LEN, SLOT_LEN, ServerRegion};
 use isonomia_transport::seal::Seals;
-use isonomia_transport::socket::{Deadline, send_all, send_with_descriptor};
+use isonomia_transport::socket::{self, Deadline, send_all, send_with_descriptor};
 use isonomia_units::Nanos;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
@@ -51,8 +51,9 @@ const STREAM_MEMORY_LEN: usize = 2 * STREAM_BUFFER_LEN + SMALL_LEN;
 const ACCEPT_BATCH: usize = 64;
 /// Connections admitted before new ones are looked at: one of these takes as long as accepting ten.
 const ADMIT_BATCH: usize = 16;
-/// What earlier connections of a process are still changing is waited for so long, before it is welcomed once more.
-const FINISHED_WITHIN: Nanos = Nanos::from_secs(60);
+/// A process is welcomed once more after this time, whatever its earlier connections are still changing: a device that hangs
+/// must not keep it from all others.
+const FINISHED_WITHIN: Nanos = Nanos::from_secs(10);
 /// How long nothing is accepted after the system had no descriptor or memory for it.
 const PAUSE: Nanos = Nanos::from_millis(100);
 /// Between two looks at who has been silent for too long.
@@ -390,9 +391,12 @@ impl Acceptor {
         let admission = identity::admit(peer, hello, trust, self.owner.uid, &name, proven_job);
         match admission {
             Ok(_) if is_unnamed.get() && now < pending.deadline => self.waiting.push(id),
-            Ok(admission) if self.core.unfinished.has_any((admission.credentials.uid, hello.client)) => {
-                // The client asks again, if it is still there.
-                if now < pending.deadline + FINISHED_WITHIN { self.waiting.push(id) } else { self.leave(id) }
+            Ok(admission)
+                if hello.role != Role::Control
+                    && now < pending.deadline + FINISHED_WITHIN
+                    && self.core.unfinished.holds_back((admission.credentials.uid, hello.client)) =>
+            {
+                if socket::is_ended(pending.socket.as_fd()) { self.leave(id) } else { self.waiting.push(id) }
             }
             Ok(admission) => {
                 let Some(pending) = self.pending.remove(&id) else { return };

@@ -47,6 +47,7 @@ pub fn run(core: &Core) {
         core.recording.end_if_due(now, &core.policy, |policy| operator::follow(core, policy));
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(FLUSH_EVERY_ROUNDS) {
+            core.unfinished.sweep();
             if let Err(error) = core.store.heal() {
                 tracing::error!(%error, "cannot make the metadata changeable again");
             }

@@ -1,11 +1,11 @@
 //! One client connection, as the workers see it, the requests that come on it, and what a stream is in the middle of: the
 //! connection has its stream's state, that has the request, and the request knows where it came from.
 
+use crate::changes::{Change, Changes};
 use crate::identity::Credentials;
 use crate::jobs::Job;
 use crate::sessions::{Session, SessionKey};
 use crate::stream::{self, Head, Moved, StreamEnd};
-use crate::unfinished::Changes;
 use crate::usage::Permit;
 use isonomia_policy::{Access, Nature, RequestId};
 use isonomia_proto::request::{Op, RequestHeader, flag};
@@ -108,6 +108,21 @@ pub struct Pending {
     pub took: Nanos,
     /// It is served by a thread that may wait for the device; of a write that was, whether it did.
     pub is_for_device: bool,
+    /// It is being served, and may change something.
+    pub change: Option<Change>,
+}
+
+impl Pending {
+    /// To be called before it is served; false if its connection was closed before, and it must not be. Until it is dropped
+    /// others wait for what it changes.
+    pub fn begin(&mut self) -> bool {
+        // A sync changes nothing that others see, and may take long.
+        if matches!(self.op, Op::Read | Op::Fsync) {
+            return !self.connection.is_closed();
+        }
+        self.change = self.connection.changes.begin(&self.connection.is_closed);
+        self.change.is_some()
+    }
 }
 
 /// What a connection is in the middle of.

@@ -92,7 +92,7 @@ pub struct Core {
     pub unsynced: Unsynced,
     /// Who may claim locks and mappings after a start.
     pub holders: Holders,
-    /// What connections that were closed still change.
+    /// What is left to do of connections that have ended.
     pub unfinished: Unfinished,
     /// Who has locked what.
     pub locks: Locks,

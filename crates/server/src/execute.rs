@@ -21,7 +21,6 @@ use isonomia_store::{Cached, Caller, HostPages, ObjectPlace, RenameHow, StoreErr
 use isonomia_units::{Bytes, Ino, TargetId};
 use nodes::{change, mapped, put_node, resize};
 use reply::{Reply, finish};
-use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -38,28 +37,6 @@ pub enum Outcome {
 
 /// Serves every operation but reads and writes.
 pub fn serve(
-    core: &Core,
-    connection: &Connection,
-    header: &RequestHeader,
-    op: Op,
-    names: &[u8],
-    room: &mut [u8],
-) -> Outcome {
-    // A sync changes nothing that others see, and may take long.
-    let change = (op != Op::Fsync).then(|| connection.changes.begin(&connection.is_closed));
-    if matches!(change, Some(None)) {
-        return Outcome::Served(of_closed(header));
-    }
-    serve_open(core, connection, header, op, names, room)
-}
-
-/// What is replied to nobody: the connection was closed before the request was served.
-fn of_closed(header: &RequestHeader) -> ReplyHeader {
-    ReplyHeader::error(header.seq, Errno::CONNRESET.raw_os_error().unsigned_abs())
-}
-
-/// The same for a connection that was seen open.
-pub fn serve_open(
     core: &Core,
     connection: &Connection,
     header: &RequestHeader,
@@ -222,8 +199,6 @@ pub fn write(
     (payload, mode): (Source<'_>, WriteMode),
     room: &mut [u8],
 ) -> ReplyHeader {
-    // Kept to the end of the write.
-    let Some(_change) = connection.changes.begin(&connection.is_closed) else { return of_closed(header) };
     if header.is_for_object() {
         return objects::write(core, connection, header, (payload, mode));
     }

@@ -196,6 +196,11 @@ impl Holders {
         self.lock().ended.push((key, session));
     }
 
+    /// Whether a session of this key has ended, and its note is still there.
+    pub fn is_to_be_struck(&self, key: SessionKey) -> bool {
+        self.lock().ended.iter().any(|(ended, _)| *ended == key)
+    }
+
     /// The caretaker's part: strikes out the notes of sessions that have ended, and when nobody may claim any more those that
     /// are left of the stop before. Gives the ended sessions, which now are to give up what they have: `has` says whether one
     /// has anything that others could get, `is_unfinished` whether one still changes files, and so keeps all it has until later.

@@ -18,6 +18,7 @@
 mod acceptor;
 mod backup;
 mod caretaker;
+mod changes;
 mod charge;
 mod clock;
 mod cluster;

@@ -87,10 +87,13 @@ impl Core {
     pub fn is_given_up_soon(&self, ino: Ino, family: Family, wanted: &Lock) -> bool {
         match self.locks.conflict(ino, family, wanted).map(|lock| lock.owner) {
             None => true,
-            Some(Owner::Process { session, .. }) => !self.is_any_there(&[session]),
+            Some(Owner::Process { session, .. }) => {
+                !self.is_any_there(&[session]) && !self.unfinished.has_any_of(session)
+            }
             Some(Owner::File(number)) => {
                 let sessions = self.sessions.of_reference(ino, number);
-                !self.is_any_there(&sessions.iter().map(|(_, session)| session.number).collect::<Vec<_>>())
+                let numbers: Vec<u64> = sessions.iter().map(|(_, session)| session.number).collect();
+                !self.is_any_there(&numbers) && !self.is_held_back(ino, number)
             }
         }
     }
@@ -150,15 +153,22 @@ impl Core {
 
     /// A session gave up the open file `number`: if it was the last, its locks go.
     pub fn file_closed(&self, ino: Ino, number: u64) {
-        if self.locks.has_file_lock(ino, number) && !self.sessions.any_has_reference(ino, number) {
+        let is_had = || self.sessions.any_has_reference(ino, number) || self.is_held_back(ino, number);
+        if self.locks.has_file_lock(ino, number) && !is_had() {
             self.locks.release_all([Scope::File(number)]);
         }
     }
 
-    /// Gives back what sessions had that ended long enough before `now`.
+    /// Whether a session that has ended, and still changes something, had this open file.
+    fn is_held_back(&self, ino: Ino, number: u64) -> bool {
+        self.release_queue.of_reference(ino, number).into_iter().any(|key| self.unfinished.has_any(key))
+    }
+
+    /// Gives back what sessions had that ended long enough before `now`, if it is noted that they have no locks.
     pub fn release_due(&self, now: Nanos) {
         let _passage = self.store.namespace().passage();
-        let is_unfinished = |key| self.unfinished.has_any(key);
+        // What was unfinished when notes were struck out may be finished by now.
+        let is_unfinished = |key| self.unfinished.has_any(key) || self.holders.is_to_be_struck(key);
         self.release_queue.due(now, is_unfinished).iter().for_each(|left| self.give_back(left));
     }
 }
@@ -168,6 +178,7 @@ mod tests {
     use super::*;
     use crate::execute;
     use crate::limits::{Limits, LimitsConfig};
+    use crate::locks::Span;
     use crate::testing;
     use crate::usage::Usage;
     use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, lock};
@@ -194,9 +205,15 @@ mod tests {
 
         /// A connection of the session of [`KEY`].
         fn connect(&self) -> Arc<Connection> {
+            self.connect_as(KEY)
+        }
+
+        fn connect_as(&self, key: SessionKey) -> Arc<Connection> {
             let job = self.core.jobs.join(JobInfo::new("j", "u", "g")).unwrap().job;
-            let permit = self.usage.take(KEY.0, false, 0).unwrap();
-            Arc::new(Connection::of_root(job, self.core.sessions.join(KEY), KEY, permit))
+            let permit = self.usage.take(key.0, false, 0).unwrap();
+            let connection = Arc::new(Connection::of_root(job, self.core.sessions.join(key), key, permit));
+            self.core.unfinished.enter(&connection);
+            connection
         }
 
         /// Serves a request as a worker does that saw the connection open, also if it has been closed since.
@@ -204,7 +221,7 @@ mod tests {
             let mut room = vec![0; 16 << 10];
             let header = RequestHeader { path_len: names.len() as u16, ..header };
             let op = header.check().unwrap();
-            let outcome = execute::serve_open(&self.core, connection, &header, op, names, &mut room);
+            let outcome = execute::serve(&self.core, connection, &header, op, names, &mut room);
             let execute::Outcome::Served(reply) = outcome else { panic!("there is no cluster") };
             room.truncate(reply.payload_len as usize);
             (reply, room)
@@ -301,13 +318,52 @@ mod tests {
         drop(change);
         ends();
         assert!(!fixture.core.locks.are_there_any());
+        assert!(connection.changes.begin(&connection.is_closed).is_none(), "what comes now would come after others");
+    }
 
-        // A write that has not begun by then changes nothing any more.
-        let header = RequestHeader { len: 4, ..RequestHeader::with_capability(Op::Write, &capability) };
-        let written = (b"late"[..].into(), isonomia_store::WriteMode::Usual);
-        assert_ne!(execute::write(&fixture.core, &connection, &header, written, &mut [0; 8]).errno, 0);
-        let root = &isonomia_store::Caller::ROOT;
-        assert_eq!(fixture.core.store.get_attr(root, Ino::ROOT, b"f", false).unwrap().size_bytes, 0);
+    #[test]
+    fn a_process_waits_until_the_end_of_its_connection_is_noticed() {
+        let fixture = Fixture::new();
+        let unfinished = &fixture.core.unfinished;
+        let connection = fixture.connect();
+        // Nobody is at its other end, and it is not closed yet.
+        assert!(unfinished.holds_back(KEY) && !unfinished.has_any(KEY) && !unfinished.holds_back((0, 8)));
+        let change = connection.changes.begin(&connection.is_closed).unwrap();
+        fixture.core.close(&connection, None);
+        unfinished.sweep();
+        assert!(
+            unfinished.holds_back(KEY) && unfinished.has_any(KEY) && unfinished.has_any_of(connection.session.number)
+        );
+        drop(change);
+        assert!(!unfinished.holds_back(KEY) && !unfinished.has_any_of(connection.session.number));
+        unfinished.sweep();
+    }
+
+    #[test]
+    fn a_lock_that_is_shared_stays_while_one_who_has_gone_still_writes() {
+        let fixture = Fixture::new();
+        let (gone, there) = (fixture.connect(), fixture.connect_as((0, 8)));
+        let (_, opened) = fixture.create(&gone, b"f");
+        let capability = opened.unwrap().capability;
+        let (ino, at) =
+            (Ino(capability.ino), |op| RequestHeader { owner: 5, ..RequestHeader::with_capability(op, &capability) });
+        assert_eq!(fixture.serve(&there, at(Op::Adopt), b"").0.errno, 0);
+        let whole = RequestHeader { valid: lock::EXCLUSIVE | lock::WHOLE | lock::OPEN_FILE, ..at(Op::Lock) };
+        assert_eq!(fixture.serve(&gone, whole, b"").0.errno, 0);
+        let change = gone.changes.begin(&gone.is_closed).unwrap();
+        fixture.core.close(&gone, None);
+        let ends = || {
+            fixture.core.end_holders(clock::now()).unwrap();
+            fixture.core.release_due(clock::now());
+        };
+        ends();
+        fixture.core.release(&there, ino, 5).unwrap();
+        let wanted = Lock { owner: Owner::File(6), span: Span::ALL, is_exclusive: true, user: 0, pid: 1 };
+        assert!(fixture.core.locks.conflict(ino, Family::Whole, &wanted).is_some());
+        assert!(!fixture.core.is_given_up_soon(ino, Family::Whole, &wanted), "nobody knows how long the device takes");
+        drop(change);
+        ends();
+        assert!(fixture.core.locks.conflict(ino, Family::Whole, &wanted).is_none());
     }
 
     #[test]

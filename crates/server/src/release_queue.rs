@@ -6,7 +6,7 @@
 //! name must not be removed.
 
 use crate::sessions::{Left, SessionKey};
-use isonomia_units::{Nanos, VolumeId};
+use isonomia_units::{Ino, Nanos, VolumeId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
@@ -57,6 +57,13 @@ impl ReleaseQueue {
         waiting.iter().flat_map(|one| &one.left.writes).any(|ino| ino.volume() == volume)
     }
 
+    /// The sessions that had the open file `number` of `ino`.
+    pub fn of_reference(&self, ino: Ino, number: u64) -> Vec<SessionKey> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_it = |one: &&Waiting| one.left.references.iter().any(|(of, _)| *of == (ino, number));
+        waiting.iter().filter(has_it).map(|one| one.key).collect()
+    }
+
     /// Takes out what is due at `now`, but for that of sessions which still change files.
     pub fn due(&self, now: Nanos, is_unfinished: impl Fn(SessionKey) -> bool) -> Vec<Left> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +78,6 @@ impl ReleaseQueue {
 mod tests {
     use super::*;
     use crate::sessions::Sessions;
-    use isonomia_units::Ino;
 
     /// What a session leaves that had `inos`.
     fn left(inos: &[u64]) -> Left {

@@ -31,7 +31,6 @@ use zerocopy::IntoBytes;
 
 /// Below this, serving a request takes less time than waking another worker.
 const LONG_LEN: u32 = 32 << 10;
-
 /// So much a worker may bring to a device that is fast.
 const SHORT_FLUSH: Bytes = Bytes(64 << 10);
 
@@ -268,9 +267,9 @@ impl Core {
     }
 
     /// Serves a request, waiting for the device if need be, and notes how long it took since `begun`.
-    fn serve(&self, target: &Target, work: Box<Work>, begun: Nanos, scratch: &mut Vec<u8>) {
+    fn serve(&self, target: &Target, mut work: Box<Work>, begun: Nanos, scratch: &mut Vec<u8>) {
         // It may have waited for a thread.
-        if work.pending.connection.is_closed() {
+        if !work.pending.begin() {
             return target.give_up(&work.pending, work.id);
         }
         let Pending { op, header, .. } = &work.pending;
@@ -370,7 +369,9 @@ impl Core {
     }
 
     /// Leaves a request to the cluster, which answers it.
-    fn pass_on(&self, target: &Target, work: Work, what: Passed) {
+    fn pass_on(&self, target: &Target, mut work: Work, what: Passed) {
+        // Nothing else that is passed on changes what is in files.
+        work.pending.change.take_if(|_| !matches!(what, Passed::Cut { .. }));
         target.give_up(&work.pending, work.id);
         if let Some(cluster) = self.cluster.get() {
             cluster.pass(self, work.pending, what);
@@ -557,10 +558,10 @@ impl Core {
     }
 
     fn serve_stalled(&self, target: &Target, stalled: Stalled) {
-        let Stalled { pending, id, finish_at, mut payload, .. } = stalled;
+        let Stalled { mut pending, id, finish_at, mut payload, .. } = stalled;
         // Without the room for a tag.
         payload.truncate(pending.header.len as usize);
-        if pending.connection.is_closed() {
+        if !pending.begin() {
             return target.give_up(&pending, id);
         }
         let mut small = [0; size_of::<u64>()];

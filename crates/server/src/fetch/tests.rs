@@ -130,6 +130,7 @@ impl Fixture {
             took: Nanos::ZERO,
             nature: Nature::WRITE,
             is_for_device: false,
+            change: None,
         };
         target.enqueue(clock::now(), pending).unwrap();
         let Action::Serve(work) = target.next_action(clock::now()) else { panic!("it is the only one") };

@@ -167,6 +167,7 @@ impl Core {
             nature,
             took,
             is_for_device: false,
+            change: None,
         };
         let pending = if let Some(control) = control {
             match control.keep(pending) {

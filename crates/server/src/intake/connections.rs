@@ -18,6 +18,7 @@ impl Core {
     pub fn adopt(&self, connection: Arc<Connection>) -> Result<(), Errno> {
         let now = clock::now();
         self.add_connection(connection.clone());
+        self.unfinished.enter(&connection);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let added = epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(connection.id), flags);
         if let Err(errno) = added {
@@ -61,7 +62,6 @@ impl Core {
         for target in &self.targets {
             target.cancel(now, connection.id);
         }
-        self.unfinished.connection_closed(connection.session_key, &connection.changes);
         self.leave_session(connection.session_key);
         self.jobs.leave(&connection.job, now);
         self.phases.leave(&self.bell, &connection.job);
@@ -118,10 +118,28 @@ mod tests {
             Self { server, key_file: key.display().to_string(), _dir: dir }
         }
 
+        /// The only connection.
+        fn connection(&self) -> Arc<Connection> {
+            let mut found = None;
+            wait("the workers get what was welcomed", || {
+                found = self.server.core.connections().pop();
+                found.is_some()
+            });
+            found.unwrap()
+        }
+
         /// A connection of the process that drew the number `client`.
         fn open(&self, client: u64, deadline: Deadline) -> Result<impl AsFd, HandshakeError> {
             let identity = Identity { client, key_file: Some(self.key_file.clone()), ..Identity::default() };
             open_stream(&self.server.addresses()[0], Role::Stream, &identity, deadline).map(|opened| opened.socket)
+        }
+    }
+
+    fn wait(until: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = soon();
+        while !is_so() {
+            assert!(deadline.left().is_some(), "{until}");
+            std::thread::yield_now();
         }
     }
 
@@ -136,11 +154,7 @@ mod tests {
             Way::Stream(state) => state.lock().unwrap().waits_since().is_some(),
             Way::Shared(_) => false,
         };
-        let deadline = soon();
-        while !server.core.connections().iter().any(waits) {
-            assert!(deadline.left().is_some(), "the server takes in what has come");
-            std::thread::yield_now();
-        }
+        wait("the server takes in what has come", || server.core.connections().iter().any(waits));
         server.core.look_after_connections(clock::now() + STALL_MAX + Nanos::from_secs(1));
         assert_eq!(receive_all(stalled.as_fd(), &mut [0], soon()), Err(SocketError::Closed));
         send_all(silent.as_fd(), &[request.as_bytes()], soon()).unwrap();
@@ -150,26 +164,17 @@ mod tests {
     #[test]
     fn a_process_is_welcomed_again_when_what_it_was_changing_is_changed() {
         let served = Served::start();
-        let server = &served.server;
         let first = served.open(1, soon()).unwrap();
-        let deadline = soon();
-        let connection = loop {
-            assert!(deadline.left().is_some(), "the workers get what was welcomed");
-            if let Some(connection) = server.core.connections().pop() {
-                break connection;
-            }
-            std::thread::yield_now();
-        };
-        // A write of its is being served.
+        let connection = served.connection();
+        // Its turn has come, and its payload not.
+        let write = RequestHeader { len: 4096, ..RequestHeader::new(Op::Write, Ino::ROOT) };
+        send_all(first.as_fd(), &[write.as_bytes()], soon()).unwrap();
+        wait("a write that is served is counted", || connection.changes.are_any_left());
         let change = connection.changes.begin(&connection.is_closed).unwrap();
-        let Way::Stream(state) = &connection.way else { panic!("it came on TCP") };
-        *state.lock().unwrap() = StreamState::Queued;
         drop(first);
-        let deadline = soon();
-        while !connection.is_closed() {
-            assert!(deadline.left().is_some(), "the server sees that the client has gone");
-            std::thread::yield_now();
-        }
+        // Whether or not it has been noticed that the connection has ended.
+        assert!(served.open(1, Deadline::after(Nanos::from_millis(500))).is_err());
+        wait("the client has gone", || connection.is_closed());
         assert!(
             served.open(1, Deadline::after(Nanos::from_millis(500))).is_err(),
             "its write would come after later ones"
@@ -180,5 +185,16 @@ mod tests {
             drop(change);
             again.join().unwrap().unwrap();
         });
+    }
+
+    #[test]
+    fn a_stream_that_ends_while_its_request_is_served_is_closed() {
+        let served = Served::start();
+        let client = served.open(1, soon()).unwrap();
+        let connection = served.connection();
+        let Way::Stream(state) = &connection.way else { panic!("it came on TCP") };
+        *state.lock().unwrap() = StreamState::Queued;
+        drop(client);
+        wait("nothing is read then", || connection.is_closed());
     }
 }

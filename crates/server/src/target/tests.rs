@@ -37,6 +37,7 @@ fn pending(target: &Target, connection: &Arc<Connection>, op: Op, bytes: u64) ->
         took: Nanos::ZERO,
         nature: isonomia_policy::Nature::WRITE,
         is_for_device: false,
+        change: None,
     }
 }
 

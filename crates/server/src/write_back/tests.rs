@@ -230,6 +230,7 @@ fn pending(job: &Arc<Job>) -> Pending {
         took: Nanos::ZERO,
         nature: isonomia_policy::Nature::WRITE,
         is_for_device: false,
+        change: None,
     }
 }
 

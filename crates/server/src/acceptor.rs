@@ -51,7 +51,7 @@ const STREAM_MEMORY_LEN: usize = 2 * STREAM_BUFFER_LEN + SMALL_LEN;
 const ACCEPT_BATCH: usize = 64;
 /// Connections admitted before new ones are looked at: one of these takes as long as accepting ten.
 const ADMIT_BATCH: usize = 16;
-/// A process is welcomed once more after this time, whatever its earlier connections are still changing: a device that hangs
+/// After its deadline for names a process waits so long for what its earlier connections are changing: a device that hangs
 /// must not keep it from all others.
 const FINISHED_WITHIN: Nanos = Nanos::from_secs(10);
 /// How long nothing is accepted after the system had no descriptor or memory for it.

@@ -90,6 +90,19 @@ class Worker:
             raise AssertionError(f"{self.name} ended with {self.process.returncode}:\n{errors}")
         return sum("did" in entry for entry in self.entries())
 
+    def begun_rename(self, below):
+        """The line that its log ends with, as soon as that says that it begins to rename something below this."""
+        deadline = time.monotonic() + RECOVERY_S
+        with open(self.path, "rb") as log:
+            log.seek(0, os.SEEK_END)
+            part = b""
+            while time.monotonic() < deadline:
+                # Of a line that is being written a part may be there already.
+                *lines, part = (part + log.read()).split(b"\n")
+                if lines and not part and lines[-1].startswith(b'{"begins": "rename"') and below.encode() in lines[-1]:
+                    return lines[-1] + b"\n"
+        raise AssertionError(f"nothing below {below} is renamed")
+
 
 class Faults(Case):
     HOSTS = False
@@ -241,18 +254,12 @@ class FaultsOfProcesses(Faults):
         for tried, (number, names) in enumerate([(VOLUMES["r"], f"{PREFIX}/r/"), (1, f"{PREFIX}/v")] * 4 * RENAMES):
             if tried >= 2 * RENAMES and caught:
                 break
-            with open(renamer.path, "rb") as log:
-                log.seek(0, os.SEEK_END)
-                deadline = time.monotonic() + RECOVERY_S
-                # The last line, whose answer is not there yet.
-                begins = b'{"begins": "rename"'
-                while not ((last := log.read().split(b"\n")[-2:])[0].startswith(begins) and names.encode() in last[0]):
-                    self.assertLess(time.monotonic(), deadline, f"nothing below {names} is renamed")
-                self.members[number].signal(signal.SIGKILL)
+            line = renamer.begun_rename(names)
+            self.members[number].signal(signal.SIGKILL)
             self.members[number].kill()
             self.restart(number)
             self.all_work(f"io{number} was killed during a rename", 2)
-            after = renamer.path.read_bytes().split(last[0] + b"\n")[1]
+            after = renamer.path.read_bytes().split(line)[1]
             # It was answered before, or not; a file's is not asked again, because it may have happened.
             caught += not after.startswith(b'{"did": "rename"')
         print(f"\n    {caught} changes of names were under way", end="")

@@ -36,6 +36,8 @@ punch_hole = 4
 """
 # What of stress-ng's class of file systems is not about files in a directory, but about kernel services of other names.
 NOT_ABOUT_FILES = {"bind-mount", "binderfs", "dup", "eventfd", "ioprio", "procfs"}
+# Those and `io`, which syncs every file system of the host, also those that fail because another test wants them to.
+LEFT_OUT = NOT_ABOUT_FILES | {"io"}
 
 
 # Tests of pjdfstest that cannot pass under the preload library, by a part of their names.
@@ -96,20 +98,24 @@ class StressMounted(Case):
         self.addCleanup(mount.remove)
         place = mount.start().place
         listed = subprocess.run(["stress-ng", "--class", "filesystem?"], capture_output=True, text=True, timeout=30)
-        stressors = sorted(set((listed.stdout + listed.stderr).split("stressors:")[1].split()) - NOT_ABOUT_FILES)
+        stressors = sorted(set((listed.stdout + listed.stderr).split("stressors:")[1].split()) - LEFT_OUT)
         # Two sequences beside each other, a second for each stressor; one leaves out what the other does.
         processes = [
             subprocess.Popen(
-                ["stress-ng", "--seq", "1", "--class", "filesystem", "--exclude", ",".join([*NOT_ABOUT_FILES, *stressors[half::2]]),
+                ["stress-ng", "--seq", "1", "--class", "filesystem", "--exclude", ",".join([*LEFT_OUT, *stressors[half::2]]),
                  "--timeout", "1s", "--verify", "--temp-path", place],
                 cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
             for half in [0, 1]
         ]  # fmt: skip
-        for process in processes:
+        # What `io` would do, to this file system alone; ends when it fails.
+        syncs = subprocess.Popen(["bash", "-c", "while sync --file-system .; do :; done"], cwd=place)
+        for process in [syncs, *processes]:
+            self.addCleanup(process.wait)
             self.addCleanup(process.kill)
         for process in processes:
             out, _ = process.communicate(timeout=TEST_S)
             self.assertEqual(0, process.returncode, out)
             self.assertIn("successful run completed", out)
             self.assertNotRegex(out, r"(?m)^stress-ng: (fail|error)")
+        self.assertIsNone(syncs.poll(), "a sync of the file system failed")

@@ -1,5 +1,5 @@
 /* What programs do with memory and files at the same time: threads, streams, what the C library gives to be freed, forks.
-   With an argument, no file is mapped. */
+   With `unmapped` no file is mapped; with `alone` it forks when no other thread is there. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -47,13 +47,15 @@ static void child(const char *name) {
     expect(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7, "child");
 }
 
+static int forks_alone;
+
 static void *work(void *argument) {
     int me = (int)(long)argument;
     char name[64];
     for (int round = 0; round < ROUNDS; round++) {
         snprintf(name, sizeof name, "file%d.%d", me, round);
         use_stream(name, 'a' + me, (size_t)100 << round);
-        if (round % 4 == 0) child(name);
+        if (round % 4 == 0 && !forks_alone) child(name);
         int fd = open("/proc/self/status", O_RDONLY);
         char head[5];
         expect(fd >= 0 && read(fd, head, 5) == 5 && !memcmp(head, "Name:", 5) && close(fd) == 0, "status");
@@ -63,10 +65,12 @@ static void *work(void *argument) {
 }
 
 int main(int count, char **arguments) {
-    (void)arguments;
+    const char *without = count > 1 ? arguments[1] : "";
+    forks_alone = !strcmp(without, "alone");
     pthread_t threads[THREADS];
     for (long i = 0; i < THREADS; i++) expect(pthread_create(&threads[i], NULL, work, (void *)i) == 0, "pthread_create");
     for (int i = 0; i < THREADS; i++) expect(pthread_join(threads[i], NULL) == 0, "pthread_join");
+    if (forks_alone) child("file0.0");
 
     char *here = getcwd(NULL, 0), *real = realpath("file0.0", NULL), *line = NULL;
     expect(here && real && !strncmp(real, here, strlen(here)), "realpath");
@@ -88,7 +92,7 @@ int main(int count, char **arguments) {
     expect(getline(&line, &room, stream) == 6 && !strcmp(line, "first\n"), "getline");
     int fd = fileno(stream);
     expect(dprintf(fd, "%d", 12345) == 5, "dprintf");
-    if (count == 1) {
+    if (strcmp(without, "unmapped")) {
         char *mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
         expect(mapped != MAP_FAILED && !memcmp(mapped, "first\nsecond\n", 13) && munmap(mapped, 4096) == 0, "mmap");
     }

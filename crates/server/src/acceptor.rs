@@ -51,16 +51,13 @@ const STREAM_MEMORY_LEN: usize = 2 * STREAM_BUFFER_LEN + SMALL_LEN;
 const ACCEPT_BATCH: usize = 64;
 /// Connections admitted before new ones are looked at: one of these takes as long as accepting ten.
 const ADMIT_BATCH: usize = 16;
-/// After its deadline for names a process waits so long for what its earlier connections are changing: a device that hangs
-/// must not keep it from all others.
-const FINISHED_WITHIN: Nanos = Nanos::from_secs(10);
 /// How long nothing is accepted after the system had no descriptor or memory for it.
 const PAUSE: Nanos = Nanos::from_millis(100);
 /// Between two looks at who has been silent for too long.
 const LOOK_EVERY: Nanos = Nanos::from_millis(200);
 /// Addresses listened on at most: their keys in epoll are below this, those of connections above.
 pub const LISTENERS_MAX: u64 = 64;
-/// The key in epoll of the event counter that tells of a name that was found.
+/// The key in epoll of the event counter that tells of a name that was found, or of a connection that was closed.
 const BELL: u64 = u64::MAX;
 
 /// A socket that listens.
@@ -128,6 +125,7 @@ impl Acceptor {
         }
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        core.unfinished.set_bell(bell.try_clone()?);
         let decoder = match terms.munge {
             Some(library) => {
                 Some(Decoder::new(move |credential: &[u8]| library.decode(credential), bell.try_clone()?)?)
@@ -393,10 +391,13 @@ impl Acceptor {
             Ok(_) if is_unnamed.get() && now < pending.deadline => self.waiting.push(id),
             Ok(admission)
                 if hello.role != Role::Control
-                    && now < pending.deadline + FINISHED_WITHIN
-                    && self.core.unfinished.holds_back((admission.credentials.uid, hello.client)) =>
+                    && self.core.unfinished.holds_back((admission.credentials.uid, hello.client), now) =>
             {
-                if socket::is_ended(pending.socket.as_fd()) { self.leave(id) } else { self.waiting.push(id) }
+                if socket::is_ended(pending.socket.as_fd()) {
+                    self.leave(id)
+                } else {
+                    self.waiting.push(id)
+                }
             }
             Ok(admission) => {
                 let Some(pending) = self.pending.remove(&id) else { return };

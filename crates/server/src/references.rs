@@ -20,16 +20,21 @@ impl Core {
         // Whoever freezes a volume must find what the session has written: in the table of sessions, or, because it waits for
         // this passage to end, where it is put below.
         let _passage = self.store.namespace().passage();
+        // The same holds for its open files, whose locks are given up by whoever finds them nowhere.
+        let mut queue = self.release_queue.lock();
         let Some((session, left)) = self.sessions.leave(key) else { return };
-        let uid = key.0;
-        match left.was_noted {
-            true => self.holders.ended(key, session.clone()),
+        let was_noted = left.was_noted;
+        if was_noted {
+            self.holders.ended(key, session.clone());
+        }
+        let has_next_program = session.hands_over.load(Ordering::Relaxed);
+        let too_many = queue.keep(clock::now(), key, left, has_next_program);
+        drop(queue);
+        if !was_noted {
             // It may have a request for lease events all the same.
-            false => self.end_mappings((uid, session.number)),
+            self.end_mappings((key.0, session.number));
         }
         self.phases.forget_session(&self.bell, session.number);
-        let has_next_program = session.hands_over.load(Ordering::Relaxed);
-        let too_many = self.release_queue.keep(clock::now(), key, left, has_next_program);
         too_many.into_iter().for_each(|left| self.give_back(&left));
         self.caretaker.get().into_iter().for_each(Thread::unpark);
     }
@@ -180,6 +185,7 @@ mod tests {
     use crate::limits::{Limits, LimitsConfig};
     use crate::locks::Span;
     use crate::testing;
+    use crate::unfinished::FINISHED_WITHIN;
     use crate::usage::Usage;
     use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, lock};
     use isonomia_units::JobInfo;
@@ -324,18 +330,23 @@ mod tests {
     #[test]
     fn a_process_waits_until_the_end_of_its_connection_is_noticed() {
         let fixture = Fixture::new();
-        let unfinished = &fixture.core.unfinished;
+        let (unfinished, now) = (&fixture.core.unfinished, Nanos::from_secs(50));
         let connection = fixture.connect();
         // Nobody is at its other end, and it is not closed yet.
-        assert!(unfinished.holds_back(KEY) && !unfinished.has_any(KEY) && !unfinished.holds_back((0, 8)));
+        assert!(unfinished.holds_back(KEY, now) && !unfinished.has_any(KEY) && !unfinished.holds_back((0, 8), now));
         let change = connection.changes.begin(&connection.is_closed).unwrap();
         fixture.core.close(&connection, None);
         unfinished.sweep();
         assert!(
-            unfinished.holds_back(KEY) && unfinished.has_any(KEY) && unfinished.has_any_of(connection.session.number)
+            unfinished.holds_back(KEY, now)
+                && unfinished.has_any(KEY)
+                && unfinished.has_any_of(connection.session.number)
         );
+        // The device hangs: the process waits for no longer than it may, however often it has tried meanwhile.
+        assert!(unfinished.holds_back(KEY, now + FINISHED_WITHIN - Nanos(1)));
+        assert!(!unfinished.holds_back(KEY, now + FINISHED_WITHIN) && unfinished.has_any(KEY));
         drop(change);
-        assert!(!unfinished.holds_back(KEY) && !unfinished.has_any_of(connection.session.number));
+        assert!(!unfinished.holds_back(KEY, now) && !unfinished.has_any_of(connection.session.number));
         unfinished.sweep();
     }
 

@@ -8,7 +8,7 @@
 use crate::sessions::{Left, SessionKey};
 use isonomia_units::{Ino, Nanos, VolumeId};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long a new program has for that: loading and starting a large one takes tenths of a second.
 const EXEC_GRACE: Nanos = Nanos::from_secs(2);
@@ -29,13 +29,16 @@ struct Waiting {
     left: Left,
 }
 
-impl ReleaseQueue {
+/// The queue, for this thread alone.
+pub struct Locked<'a>(MutexGuard<'a, VecDeque<Waiting>>);
+
+impl Locked<'_> {
     /// Keeps what the process of this session had, for its next program if it has one; gives what has to go instead.
-    pub fn keep(&self, now: Nanos, key: SessionKey, left: Left, has_next_program: bool) -> Option<Left> {
+    pub fn keep(&mut self, now: Nanos, key: SessionKey, left: Left, has_next_program: bool) -> Option<Left> {
         if left.references.is_empty() && left.writes.is_empty() {
             return None;
         }
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = &mut self.0;
         if has_next_program {
             waiting.push_back(Waiting { due: now + EXEC_GRACE, key, left });
         } else {
@@ -49,6 +52,13 @@ impl ReleaseQueue {
         let (most, _) = counts.into_iter().max_by_key(|(uid, count)| (*count, *uid))?;
         let earliest = waiting.iter().position(|one| one.key.0 == most)?;
         waiting.remove(earliest).map(|one| one.left)
+    }
+}
+
+impl ReleaseQueue {
+    /// While the result is there, nobody looks into it.
+    pub fn lock(&self) -> Locked<'_> {
+        Locked(self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether a process that has gone may have written objects of files in `volume`.
@@ -94,8 +104,8 @@ mod tests {
     #[test]
     fn references_outlive_their_process_for_a_while() {
         let queue = ReleaseQueue::default();
-        assert!(queue.keep(Nanos::from_secs(1), (1, 1), left(&[7]), true).is_none());
-        assert!(queue.keep(Nanos::from_secs(2), (1, 1), left(&[]), true).is_none());
+        assert!(queue.lock().keep(Nanos::from_secs(1), (1, 1), left(&[7]), true).is_none());
+        assert!(queue.lock().keep(Nanos::from_secs(2), (1, 1), left(&[]), true).is_none());
         assert!(queue.due(Nanos::from_millis(2_999), |_| false).is_empty());
         assert_eq!(queue.due(Nanos::from_secs(3), |_| false).iter().map(inos).collect::<Vec<_>>(), [[7]]);
         assert!(queue.due(Nanos::MAX, |_| false).is_empty());
@@ -104,8 +114,8 @@ mod tests {
     #[test]
     fn without_a_next_program_they_are_due_at_once() {
         let queue = ReleaseQueue::default();
-        assert!(queue.keep(Nanos::from_secs(1), (1, 1), left(&[7]), true).is_none());
-        assert!(queue.keep(Nanos::from_secs(1), (1, 1), left(&[8]), false).is_none());
+        assert!(queue.lock().keep(Nanos::from_secs(1), (1, 1), left(&[7]), true).is_none());
+        assert!(queue.lock().keep(Nanos::from_secs(1), (1, 1), left(&[8]), false).is_none());
         assert_eq!(queue.due(Nanos::from_secs(1), |_| false).iter().map(inos).collect::<Vec<_>>(), [[8]]);
     }
 
@@ -113,9 +123,9 @@ mod tests {
     fn the_earliest_of_the_user_who_has_most_make_room() {
         let queue = ReleaseQueue::default();
         let (quiet, hostile) = (1, 2);
-        assert!(queue.keep(Nanos::ZERO, (quiet, 1), left(&[7]), true).is_none());
+        assert!(queue.lock().keep(Nanos::ZERO, (quiet, 1), left(&[7]), true).is_none());
         let more = 10..PROCESSES_MAX as u64 + 11;
-        let gone: Vec<_> = more.filter_map(|n| queue.keep(Nanos(n), (hostile, 1), left(&[n]), true)).collect();
+        let gone: Vec<_> = more.filter_map(|n| queue.lock().keep(Nanos(n), (hostile, 1), left(&[n]), true)).collect();
         assert_eq!(gone.iter().map(inos).collect::<Vec<_>>(), [[10], [11]]);
         let kept = queue.due(Nanos::MAX, |_| false);
         assert_eq!((kept.len(), inos(&kept[0])), (PROCESSES_MAX, vec![7]));

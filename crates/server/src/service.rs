@@ -98,7 +98,9 @@ impl Core {
     }
 
     /// Goes on with a write whose payload came late.
-    pub fn begin_stalled(&self, target: &Target, stalled: Box<Stalled>) {
+    pub fn begin_stalled(&self, target: &Target, mut stalled: Box<Stalled>) {
+        // It begins once more when it is written.
+        stalled.pending.change = None;
         if target.engine.takes(Kind::Write) || self.is_long_wait(target, &stalled.pending) {
             self.leave(target, Task::Stalled(stalled), &mut Vec::new());
         } else {
@@ -388,8 +390,7 @@ impl Core {
     ) {
         let tag_len = work.pending.connection.tag_len();
         scratch.resize(PAYLOAD_LEN_MAX + tag_len, 0);
-        let (header, op) = (work.pending.header, work.pending.op);
-        let connection = work.pending.connection.clone();
+        let (header, op, connection) = (work.pending.header, work.pending.op, work.pending.connection.clone());
         if op != Op::Write {
             let reply = match op {
                 Op::Read => execute::read(self, &connection, &header, (&mut scratch[..PAYLOAD_LEN_MAX]).into()),
@@ -401,14 +402,12 @@ impl Core {
             let payload = scratch[..reply.payload_len as usize].to_vec();
             return self.complete(target, work, reply, payload, clock::now());
         }
-        let payload = &mut scratch[..header.len as usize + tag_len];
-        let mut arrival = Arrival::default();
+        let (payload, mut arrival) = (&mut scratch[..header.len as usize + tag_len], Arrival::default());
         match arrival.go_on(&connection, payload, true) {
             Ok(Moved::All) => {
                 // It is all in this thread's own memory.
                 self.give_back_stall_memory(&connection);
-                let payload = &scratch[..header.len as usize];
-                let mut small = [0; size_of::<u64>()];
+                let (payload, mut small) = (&scratch[..header.len as usize], [0; size_of::<u64>()]);
                 let mode = target.write_mode(&header);
                 let is_behind = self.is_behind_direct(target, op, &header);
                 let reply = execute::write(self, &connection, &header, (payload.into(), mode), &mut small);
@@ -421,8 +420,7 @@ impl Core {
                 let Work { pending, id, finish_at } = *work;
                 // The client keeps it waiting, not the device.
                 target.set_aside(clock::now(), id);
-                let payload = payload.to_vec();
-                let since = clock::now();
+                let (payload, since) = (payload.to_vec(), clock::now());
                 let stalled = Stalled { pending, id, finish_at, payload, arrival, since };
                 self.set_stalled(&connection, state, StreamState::Payload(Box::new(stalled)));
                 // What came since the last attempt makes no event of its own: the kernel tells of it once (edge-triggered).
@@ -436,7 +434,9 @@ impl Core {
     }
 
     /// Accounts for a request that was served by `now` and answers it, or leaves that to the emulated device.
-    pub fn complete(&self, target: &Target, work: Box<Work>, reply: ReplyHeader, payload: Vec<u8>, now: Nanos) {
+    pub fn complete(&self, target: &Target, mut work: Box<Work>, reply: ReplyHeader, payload: Vec<u8>, now: Nanos) {
+        // It has changed what it changes, however much later it is answered.
+        work.pending.change = None;
         let Work { pending, id, finish_at } = &*work;
         // Only now is it known that the client may read this, and how much there was.
         let is_read = pending.op == Op::Read && reply.errno == 0;
@@ -569,8 +569,8 @@ impl Core {
         let reply = execute::write(self, &pending.connection, &pending.header, written, &mut small);
         drop(payload);
         self.give_back_stall_memory(&pending.connection);
-        let payload = small[..reply.payload_len as usize].to_vec();
-        self.complete(target, Box::new(Work { pending, id, finish_at }), reply, payload, clock::now());
+        let (work, payload) = (Work { pending, id, finish_at }, small[..reply.payload_len as usize].to_vec());
+        self.complete(target, Box::new(work), reply, payload, clock::now());
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "server/running/mod.rs"]
 mod running;
 
 use io_uring::IoUring;

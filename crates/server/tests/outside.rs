@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "server/running/mod.rs"]
 mod running;
 
 use isonomia_client::{Claims, Client, ClientConfig, Ino};

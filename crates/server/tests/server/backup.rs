@@ -1,16 +1,12 @@
 //! Copies of the metadata of a server that runs.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{MALLORY, Running, as_user, can_be_others, create, start};
 use isonomia_client::Ino;
 use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_server::{METADATA, Server, store_config};
 use isonomia_store::Check;
 use isonomia_transport::control::ControlConnection;
 use isonomia_units::Nanos;
-use running::{MALLORY, Running, as_user, can_be_others, create, start};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

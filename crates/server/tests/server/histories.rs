@@ -1,16 +1,12 @@
 //! What is learnt of applications' phases is kept, and no file that is there instead keeps a server from serving.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::cluster::{Cluster, in_memory};
+use crate::running::{ALICE, Running, as_user, ask, can_be_others, create, pattern, start};
 use isonomia_client::{Address, Client, Ino, OpenHow};
 use isonomia_policy::{HISTORY_FORMAT, SizeHistory};
 use isonomia_proto::control::{ApplicationStatus, ControlReply, ControlRequest};
 use isonomia_server::{METADATA, TargetConfig};
 use isonomia_store::Loss;
-use running::cluster::{Cluster, in_memory};
-use running::{ALICE, Running, as_user, ask, can_be_others, create, pattern, start};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

@@ -1,16 +1,12 @@
 //! Rules of the policy `tbf` on real servers: what they select, that a rate is one of all servers together, who was held.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::cluster::{Cluster, in_memory};
+use crate::running::switching::{EXCLUSIVE, POLICIES, append};
+use crate::running::{ask, create, start};
 use isonomia_client::{Address, Claims, Client, Ino};
 use isonomia_policy::PREFIXES_MAX;
 use isonomia_proto::control::{ControlReply, ControlRequest, RateStatus};
 use isonomia_units::Nanos;
-use running::cluster::{Cluster, in_memory};
-use running::switching::{EXCLUSIVE, POLICIES, append};
-use running::{ask, create, start};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,6 @@
 //! Several servers as one file system.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::cluster::{Cluster, in_memory};
 use isonomia_client::{
     Address, Change, Claims, Client, ClientConfig, Error, Ino, OpenHow, RenameHow, TimeChange, Timestamp, XattrHow,
     access,
@@ -13,7 +10,6 @@ use isonomia_server::{Config, METADATA, Server};
 use isonomia_store::{Loss, START_OVER};
 use isonomia_transport::control::ControlConnection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
-use running::cluster::{Cluster, in_memory};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};

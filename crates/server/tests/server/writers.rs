@@ -1,21 +1,17 @@
 //! Writers of files over several servers that come too late, fail, or are gone.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::between::{Between, Way};
+use crate::running::cluster::Cluster;
+use crate::running::striped::{
+    asked, asked_on, capabilities, capabilities_on, comes, connected, content, create, end_in, object_files, open,
+    pattern, size, striped,
+};
+use crate::running::{ALICE, can_be_others};
 use isonomia_client::{Client, ClientConfig, Ino, OpenHow, RenameHow, XattrHow, access};
 use isonomia_proto::object::told;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::striping::XATTR;
 use isonomia_units::{Nanos, ServerId};
-use running::between::{Between, Way};
-use running::cluster::Cluster;
-use running::striped::{
-    asked, asked_on, capabilities, capabilities_on, comes, connected, content, create, end_in, object_files, open,
-    pattern, size, striped,
-};
-use running::{ALICE, can_be_others};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,9 +1,7 @@
 //! Somebody between client and server changes, cuts, repeats, swaps and reads what goes by: nothing of it is believed.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::between::{Between, Deed, Way, honest, once};
+use crate::running::{Running, create, pattern, start};
 use isonomia_client::{Client, ClientConfig, Ino, Integrity, Protection};
 use isonomia_proto::control::ControlRequest;
 use isonomia_proto::request::{Op, RequestHeader};
@@ -14,8 +12,6 @@ use isonomia_transport::seal::TAG_LEN;
 use isonomia_transport::socket::{Deadline, SocketError};
 use isonomia_transport::stream::Stream;
 use isonomia_units::Nanos;
-use running::between::{Between, Deed, Way, honest, once};
-use running::{Running, create, pattern, start};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,15 +1,11 @@
 //! Who wrote before the host of a server failed, and syncs afterwards, hears of it: once, for each open file.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::cluster::Cluster;
+use crate::running::striped::{STRIPE, striped};
+use crate::running::{Running, create, pattern, start};
 use isonomia_client::{Client, Error, Ino, OpenFile, OpenHow, RenameHow, SpaceChange, access};
 use isonomia_server::{Config, store_config};
 use isonomia_store::Store;
-use running::cluster::Cluster;
-use running::striped::{STRIPE, striped};
-use running::{Running, create, pattern, start};
 use rustix::io::Errno;
 
 /// How a server that was running comes to a stop.

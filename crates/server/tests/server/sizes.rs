@@ -1,14 +1,10 @@
 //! What programs say of the sizes of their I/O phases reaches the policy that goes by it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{Running, create, pattern, start};
 use isonomia_client::{Claims, Client, ClientConfig, Ino, OpenFile};
 use isonomia_proto::space::SpaceChange;
 use isonomia_server::TargetConfig;
 use isonomia_units::Nanos;
-use running::{Running, create, pattern, start};
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;

@@ -1,9 +1,6 @@
 //! Targets on a disk, in each of the ways in which their files may go through the page cache.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{Running, create, pattern, start};
 use isonomia_client::Ino;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_server::{Config, PageCache, TargetConfig, store_config};
@@ -11,7 +8,6 @@ use isonomia_testbed::skip;
 use isonomia_transport::handshake::{Identity, open_shared};
 use isonomia_transport::socket::{Deadline, send_all};
 use isonomia_units::{Nanos, TargetId};
-use running::{create, pattern, start};
 use rustix::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -37,7 +33,7 @@ fn bytes_come_back_however_they_go_through_the_page_cache() {
             (number, format!("f{number}"), pattern(len, number as u8), offset)
         })
     };
-    let check = |running: &running::Running| {
+    let check = |running: &Running| {
         let client = &running.clients()[0];
         for (number, name, data, offset) in files() {
             let how = isonomia_client::OpenHow { create: false, exclusive: false, ..create() };
@@ -84,7 +80,7 @@ fn what_programs_write_past_the_page_cache_leaves_nothing_to_be_written_back() {
         };
         config.targets = (0..).zip(MODES).map(target).collect();
     });
-    let dirty = |running: &running::Running| running.server().status().targets[1].dirty_bytes;
+    let dirty = |running: &Running| running.server().status().targets[1].dirty_bytes;
     if dirty(&running).is_none() || !says_how_to_go_past_memory(disk.path()) {
         return skip("nothing goes past the page cache here");
     }

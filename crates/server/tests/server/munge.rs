@@ -1,9 +1,7 @@
 //! Users whom munge vouches for, with munge daemons of the tests' own: each has what is his, and nobody else's.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::between::{Between, honest};
+use crate::running::{ALICE, MALLORY, Running, as_user, can_be_others, create, start};
 use isonomia_client::{Address, Claims, Client, ClientConfig, Error, Ino, Integrity, Principal, Protection};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::control::{ControlReply, ControlRequest};
@@ -18,8 +16,6 @@ use isonomia_transport::munge::{Wish, encode};
 use isonomia_transport::noise::Initiator;
 use isonomia_transport::socket::{Deadline, connect, receive_frame, send_all};
 use isonomia_units::Nanos;
-use running::between::{Between, honest};
-use running::{ALICE, MALLORY, Running, as_user, can_be_others, create, start};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};

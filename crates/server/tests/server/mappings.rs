@@ -1,13 +1,9 @@
 //! Mounts that write back what programs stored in their mappings: none writes over what the present holder wrote.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{create, pattern, start};
 use isonomia_client::{Client, Error, Ino, OpenFile};
 use isonomia_server::TargetConfig;
 use isonomia_units::{Bytes, Rate};
-use running::{create, pattern, start};
 use rustix::io::Errno;
 
 /// Whether it is there, and the session's number.

@@ -1,9 +1,6 @@
 //! Clients that break the rules or break off, and servers that go away: the others never notice.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{Running, create, pattern, start};
 use isonomia_client::{Address, Ino, OpenHow, access};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::control::{ControlReply, ControlRequest};
@@ -19,7 +16,6 @@ use isonomia_transport::socket::{
     Deadline, SocketError, connect, receive_frame, receive_frame_with_descriptor, send_all, send_with_descriptor,
 };
 use isonomia_units::Nanos;
-use running::{Running, create, pattern, start};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};

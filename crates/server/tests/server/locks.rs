@@ -1,9 +1,6 @@
 //! Locks, when the server is started again.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{self, Running};
 use isonomia_client::{Client, Error, Ino, LockKind, LockOwner, LockRange, OpenFile, OpenHow, access};
 use isonomia_proto::request::{Op, RequestHeader, lock as lock_bits};
 use isonomia_transport::channel::Manner;
@@ -11,7 +8,6 @@ use isonomia_transport::handshake::Identity;
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
-use running::Running;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 

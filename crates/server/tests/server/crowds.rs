@@ -2,10 +2,7 @@
 //!
 //! A user is a thread with a user id of its own, which is what the kernel tells the server. So these tests need root.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{Running, as_user, create, pattern, start};
 use isonomia_client::{Address, Ino};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup::{self, Claims, Hello, Role};
@@ -17,7 +14,6 @@ use isonomia_transport::descriptor::Parked;
 use isonomia_transport::handshake::{HandshakeError, Identity, open_shared};
 use isonomia_transport::socket::{self, Deadline, connect};
 use isonomia_units::Nanos;
-use running::{Running, as_user, create, pattern, start};
 use rustix::fd::AsFd;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;

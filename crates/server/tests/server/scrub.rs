@@ -1,14 +1,10 @@
 //! The scrub finds what nobody reads, takes no more than its share, and can be switched off.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{Running, create, pattern, start};
 use isonomia_client::{OpenHow, access};
 use isonomia_proto::control::{JobStatus, Status};
 use isonomia_server::{ScrubPeriod, Server};
 use isonomia_units::{Ino, Nanos, Rate};
-use running::{Running, create, pattern, start};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,6 @@
 //! Memory that stands for mapped files, and clients that misuse it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{ALICE, MALLORY, READ_WRITE, Running, as_user, can_be_others, create, pattern, start};
 use isonomia_client::{
     Address, Change, Claims, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, SpaceChange, access,
 };
@@ -14,7 +11,6 @@ use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
-use running::{ALICE, MALLORY, READ_WRITE, Running, as_user, can_be_others, create, pattern, start};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

@@ -1,9 +1,6 @@
 //! A client and a server in one process, over both transports.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{create, pattern, start};
 use isonomia_client::{Change, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
 use isonomia_proto::request::{Op, RequestHeader, reading};
 use isonomia_server::TargetConfig;
@@ -11,7 +8,6 @@ use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::{Bytes, Nanos};
-use running::{create, pattern, start};
 use rustix::io::Errno;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};

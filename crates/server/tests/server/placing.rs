@@ -1,13 +1,9 @@
 //! New files go where their placement says: by what jobs use of targets, and what the cluster file or a directory wants.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::cluster::{Cluster, in_memory};
+use crate::running::striped::{STRIPE, comes, content, create, objects, open, pattern, striped};
 use isonomia_client::{Change, Claims, Client, Extent, Ino, OpenFile, OpenHint, OpenHow};
 use isonomia_proto::striping::XATTR;
-use running::cluster::{Cluster, in_memory};
-use running::striped::{STRIPE, comes, content, create, objects, open, pattern, striped};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,9 +1,8 @@
 //! What is decided for all servers at once is what their targets do.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::cluster::{Cluster, in_memory};
+use crate::running::switching::{DECIDED, EXCLUSIVE, POLICIES, append};
+use crate::running::{ask, create};
 use isonomia_client::{Claims, Client, Ino};
 use isonomia_controller::{Ask, FORMAT, Term};
 use isonomia_proto::control::{ControlReply, ControlRequest, ControllerStatus, Status};
@@ -12,9 +11,6 @@ use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
-use running::cluster::{Cluster, in_memory};
-use running::switching::{DECIDED, EXCLUSIVE, POLICIES, append};
-use running::{ask, create};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,7 @@
 //! Exclusive I/O phases: one application at a time has a server's targets.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::cluster::{Cluster, in_memory};
+use crate::running::{Running, create, pattern, start};
 use isonomia_client::{Address, Claims, Client, ClientConfig, Error, Ino};
 use isonomia_cluster::peer::FORMAT;
 use isonomia_proto::control::{ControlReply, ControlRequest, ExclusiveJobStatus, Status};
@@ -15,8 +13,6 @@ use isonomia_transport::control::ControlConnection;
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
-use running::cluster::{Cluster, in_memory};
-use running::{Running, create, pattern, start};
 use rustix::io::Errno;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};

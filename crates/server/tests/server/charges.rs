@@ -1,9 +1,6 @@
 //! Whatever a client lets the server do is charged to its job.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{Running, create, start};
 use isonomia_client::{Claims, Ino, XattrHow};
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_server::{PageCache, TargetConfig};
@@ -11,7 +8,6 @@ use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
-use running::{Running, create, start};
 use std::path::Path;
 
 const PATIENCE: Nanos = Nanos::from_secs(20);

@@ -1,9 +1,7 @@
 //! The policy applies over several servers, whichever of them a job's files are on.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::cluster::{Cluster, in_memory};
+use crate::running::{MALLORY, as_user, ask, can_be_others, create};
 use isonomia_client::{Claims, Client, Ino};
 use isonomia_cluster::peer::FORMAT;
 use isonomia_proto::control::{ControlReply, ControlRequest};
@@ -12,8 +10,6 @@ use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
-use running::cluster::{Cluster, in_memory};
-use running::{MALLORY, as_user, ask, can_be_others, create};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,11 @@
 //! Files whose bytes are on several servers.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::between::{Between, honest};
+use crate::running::cluster::Cluster;
+use crate::running::striped::{
+    STRIPE, asked, capabilities, comes, content, create, object_files, objects, open, pattern, size, striped,
+};
+use crate::running::{ALICE, MALLORY, as_user, can_be_others};
 use isonomia_client::{Change, Client, Error, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
 use isonomia_proto::control::ControlRequest;
 use isonomia_proto::object::{FileObjects, ObjectCapability};
@@ -12,12 +14,6 @@ use isonomia_proto::striping::XATTR;
 use isonomia_server::Server;
 use isonomia_transport::control::ControlConnection;
 use isonomia_units::Nanos;
-use running::between::{Between, honest};
-use running::cluster::Cluster;
-use running::striped::{
-    STRIPE, asked, capabilities, comes, content, create, object_files, objects, open, pattern, size, striped,
-};
-use running::{ALICE, MALLORY, as_user, can_be_others};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 #[test]

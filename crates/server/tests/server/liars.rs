@@ -2,10 +2,7 @@
 //!
 //! The clients ask for other users, which the server grants its own user.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod running;
-
+use crate::running::{create, start};
 use isonomia_client::{Claims, Client, ClientConfig, Ino, Principal, SchedulerJob};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_server::{Config, TargetConfig};
@@ -13,7 +10,6 @@ use isonomia_transport::channel::Channel;
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
-use running::{create, start};
 
 const PATIENCE: Nanos = Nanos::from_secs(20);
 const VICTIM: u32 = 1_000_001;

@@ -184,11 +184,13 @@ mod tests {
     use crate::execute;
     use crate::limits::{Limits, LimitsConfig};
     use crate::locks::Span;
+    use crate::target::Action;
     use crate::testing;
     use crate::unfinished::FINISHED_WITHIN;
     use crate::usage::Usage;
     use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, lock};
     use isonomia_units::JobInfo;
+    use rustix::event::{EventfdFlags, eventfd};
     use std::sync::Arc;
     use zerocopy::FromBytes;
 
@@ -348,6 +350,40 @@ mod tests {
         drop(change);
         assert!(!unfinished.holds_back(KEY, now) && !unfinished.has_any_of(connection.session.number));
         unfinished.sweep();
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_of_a_connection_is_told_of_it() {
+        let fixture = Fixture::new();
+        let (unfinished, bell) = (&fixture.core.unfinished, eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        unfinished.set_bell(bell.try_clone().unwrap());
+        let is_rung = || rustix::io::read(&bell, &mut [0; 8]).is_ok();
+        let connection = fixture.connect();
+        fixture.core.close(&connection, None);
+        assert!(!unfinished.holds_back(KEY, Nanos::ZERO) && !is_rung(), "nobody waited");
+        let (connection, other) = (fixture.connect(), fixture.connect());
+        assert!(unfinished.holds_back(KEY, Nanos::ZERO) && !is_rung());
+        fixture.core.close(&connection, None);
+        assert!(is_rung());
+        fixture.core.close(&other, None);
+        assert!(!is_rung(), "he has been told, and not asked since");
+    }
+
+    #[test]
+    fn nobody_waits_for_what_is_done_and_answered_later() {
+        let fixture = Fixture::new();
+        let (target, info, now) = (&fixture.core.targets[1], JobInfo::new("j", "u", "g"), clock::now());
+        let job = fixture.core.jobs.join(info.clone()).unwrap().job;
+        target.set_job(now, job.id, &info);
+        target.enqueue(now, testing::write(&job)).unwrap();
+        let Action::Serve(mut work) = target.next_action(now) else { panic!("it is the only one") };
+        let connection = work.pending.connection.clone();
+        assert!(work.pending.begin() && connection.changes.are_any_left());
+        // The emulated device takes an hour.
+        work.finish_at = Some(now + Nanos::from_secs(3_600));
+        fixture.core.complete(target, work, ReplyHeader::ok(0, 1, 0), Vec::new(), now);
+        assert_eq!(target.status(now).in_service, 1, "it is not answered");
+        assert!(!connection.changes.are_any_left());
     }
 
     #[test]

@@ -80,10 +80,17 @@ impl Unfinished {
     /// Whether a new connection of this session has to wait: for such changes, or until it is noticed that an earlier one
     /// has ended, which may have brought some. For none of them longer than [`FINISHED_WITHIN`]. O(connections of the session).
     pub fn holds_back(&self, key: SessionKey, now: Nanos) -> bool {
-        // Before it is looked: who closes one afterwards rings.
+        if !self.is_there_to_wait_for(key, now) {
+            return false;
+        }
         self.is_awaited.store(true, Ordering::SeqCst);
+        // Whoever closed one before that does not ring.
+        self.is_there_to_wait_for(key, now)
+    }
+
+    fn is_there_to_wait_for(&self, key: SessionKey, now: Nanos) -> bool {
         let mut left_to_look = LOOKED_AT_MAX;
-        let mut holds_back = |Known(connection, awaited_since): &mut Known| {
+        let mut is_waited_for = |Known(connection, awaited_since): &mut Known| {
             let Some(connection) = connection.upgrade() else { return false };
             let has_ended = if connection.is_closed() {
                 connection.changes.are_any_left()
@@ -93,7 +100,7 @@ impl Unfinished {
             };
             has_ended && now.since(*awaited_since.get_or_insert(now)) < FINISHED_WITHIN
         };
-        self.table().get_mut(&key).into_iter().flatten().rev().any(&mut holds_back)
+        self.table().get_mut(&key).into_iter().flatten().rev().any(&mut is_waited_for)
     }
 
     /// Forgets connections that are finished. To be called now and then. O(connections).

@@ -2,13 +2,10 @@
 
 use super::writer::{LOOKS_MIN, TRY_ONE_OF};
 use super::*;
-use crate::connection::{Connection, Pending};
 use crate::jobs::{Job, Jobs};
-use crate::limits::{Limits, LimitsConfig};
-use crate::sessions::Sessions;
-use crate::usage::Usage;
-use isonomia_policy::{Access, RequestId};
-use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use crate::testing;
+use isonomia_policy::RequestId;
+use isonomia_proto::request::ReplyHeader;
 use isonomia_units::{Ino, JobInfo};
 use std::sync::Arc;
 
@@ -169,7 +166,7 @@ fn a_sync_takes_what_is_waiting() {
 fn a_sync_waits_for_what_was_written_before_it_and_goes_before_what_nobody_waits_for() {
     let pages = WriteBack::new(MEMORY, true);
     let job = Jobs::new(8, 8).join(JobInfo::new("j", "u", "g")).unwrap().job;
-    let sync = || Box::new(Work { pending: pending(&job), id: RequestId(0), finish_at: None });
+    let sync = || Box::new(Work { pending: testing::write(&job), id: RequestId(0), finish_at: None });
     write(&pages, Nanos(1), A, 5, 0, 256 * KIB);
     let all_at_once = Manner { time_max: Nanos::from_secs(1), ..SHORT };
     assert!(pages.sync_later(file(5), all_at_once, sync()).is_err(), "it is not much");
@@ -209,29 +206,6 @@ fn only_who_is_ahead_by_more_than_his_part_waits() {
     write(&pages, Nanos(4), B, 6, 0, 256 * KIB);
     pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)], &HashMap::new());
     assert!(write(&pages, Nanos(4), B, 6, 256 * KIB, bound / 2));
-}
-
-fn pending(job: &Arc<Job>) -> Pending {
-    let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
-    let (key, permit) = ((0, 7), usage.take(0, false, 0).unwrap());
-    let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, permit);
-    Pending {
-        connection: Arc::new(connection),
-        slot: 0,
-        header: RequestHeader::new(Op::Write, Ino::ROOT),
-        op: Op::Write,
-        names: Vec::new(),
-        arrived: Nanos::ZERO,
-        cost: Nanos(1),
-        owed: Nanos::ZERO,
-        work: Nanos(1),
-        access: Access::WriteSequential,
-        bytes: Bytes(1),
-        took: Nanos::ZERO,
-        nature: isonomia_policy::Nature::WRITE,
-        is_for_device: false,
-        change: None,
-    }
 }
 
 #[test]
@@ -319,7 +293,7 @@ fn a_job_has_as_many_chunks_at_once_as_its_share_takes() {
 /// The reply of a write of a job.
 fn paid(job: &Arc<Job>) -> Paid {
     let reply = ReplyHeader::ok(0, 1, 0);
-    let served = Served { pending: pending(job), id: RequestId(0), reply, payload: Vec::new() };
+    let served = Served { pending: testing::write(job), id: RequestId(0), reply, payload: Vec::new() };
     Paid { served, charged: Charged { service: Nanos(1), is_by_time: false } }
 }
 

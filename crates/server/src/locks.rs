@@ -373,52 +373,44 @@ impl Table {
         false
     }
 
-    /// Cuts `span` out of what `owner` has, and puts `new` there.
-    fn replace(&mut self, ino: Ino, family: Family, owner: Owner, span: Span, new: Option<Lock>) {
+    /// Cuts `span` out of what `owner` has, and puts `new` there. Neighbours of one owner and kind are one lock.
+    fn replace(&mut self, ino: Ino, family: Family, owner: Owner, span: Span, mut new: Option<Lock>) {
         let Self { files, users, .. } = self;
         let locks = files.entry((ino, family)).or_default();
-        let (mut own, mut kept): (Vec<Lock>, Vec<Lock>) = locks.drain(..).partition(|lock| lock.owner == owner);
-        let before = own.len();
-        own.iter().for_each(|lock| one_less(users, lock.user));
-        let others = kept.len();
-        let mut rest = Vec::with_capacity(own.len() + 2);
-        for lock in own.drain(..) {
-            if !lock.span.meets(span) {
-                rest.push(lock);
-                continue;
+        let beside = Span { start: span.start.saturating_sub(1), last: span.last.saturating_add(1) };
+        let (mut taken, mut rest) = (0, Vec::new());
+        locks.retain(|lock| {
+            if lock.owner != owner || !lock.span.meets(beside) {
+                return true;
             }
-            if lock.span.start < span.start {
-                rest.push(Lock { span: Span { last: span.start - 1, ..lock.span }, ..lock });
-            }
-            if lock.span.last > span.last {
-                rest.push(Lock { span: Span { start: span.last + 1, ..lock.span }, ..lock });
-            }
-        }
-        rest.extend(new);
-        rest.sort_by_key(|lock| lock.span.start);
-        for lock in rest {
-            match kept.last_mut() {
-                // Neighbours of one owner and kind are one lock.
-                Some(before)
-                    if before.owner == owner
-                        && (before.is_exclusive, before.user) == (lock.is_exclusive, lock.user)
-                        && before.span.last.checked_add(1) == Some(lock.span.start) =>
-                {
-                    before.span.last = lock.span.last;
+            taken += 1;
+            one_less(users, lock.user);
+            match &mut new {
+                Some(new) if (new.is_exclusive, new.user) == (lock.is_exclusive, lock.user) => {
+                    new.span.start = new.span.start.min(lock.span.start);
+                    new.span.last = new.span.last.max(lock.span.last);
                 }
                 _ => {
-                    *users.entry(lock.user).or_insert(0) += 1;
-                    kept.push(lock);
+                    if lock.span.start < span.start {
+                        let last = lock.span.last.min(span.start - 1);
+                        rest.push(Lock { span: Span { last, ..lock.span }, ..*lock });
+                    }
+                    if lock.span.last > span.last {
+                        let start = lock.span.start.max(span.last + 1);
+                        rest.push(Lock { span: Span { start, ..lock.span }, ..*lock });
+                    }
                 }
             }
-        }
-        let now = kept.len() - others;
-        if kept.is_empty() {
+            false
+        });
+        rest.extend(new);
+        rest.iter().for_each(|lock| *users.entry(lock.user).or_insert(0) += 1);
+        let put = rest.len();
+        locks.append(&mut rest);
+        if locks.is_empty() {
             files.remove(&(ino, family));
-        } else {
-            *locks = kept;
         }
-        self.count(owner.scope(), (ino, family), before, now);
+        self.count(owner.scope(), (ino, family), taken, put);
     }
 }
 

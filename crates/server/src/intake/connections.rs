@@ -87,7 +87,6 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unfinished::Unfinished;
     use crate::{Config, Server};
     use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
     use isonomia_proto::setup::Role;
@@ -187,21 +186,6 @@ mod tests {
             drop(change);
             again.join().unwrap().unwrap();
         });
-    }
-
-    #[test]
-    fn whoever_waits_for_the_end_of_a_connection_is_told_of_it() {
-        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        let unfinished = Unfinished::default();
-        unfinished.set_bell(bell.try_clone().unwrap());
-        let is_rung = || rustix::io::read(&bell, &mut [0; 8]).is_ok();
-        unfinished.ring();
-        assert!(!is_rung(), "nobody waits");
-        assert!(!unfinished.holds_back((0, 1), Nanos::ZERO));
-        unfinished.ring();
-        assert!(is_rung());
-        unfinished.ring();
-        assert!(!is_rung(), "he has been told");
     }
 
     #[test]

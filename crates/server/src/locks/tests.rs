@@ -164,6 +164,8 @@ proptest! {
             let table = locks.table();
             let locked = table.files.get(&(INO, Family::Ranges)).cloned().unwrap_or_default();
             prop_assert_eq!(locked.len(), table.users.values().sum::<usize>());
+            let runs = |row: &[u8; 24]| row.chunk_by(PartialEq::eq).filter(|run| run[0] != 0).count();
+            prop_assert_eq!(locked.len(), bytes.iter().map(runs).sum::<usize>(), "neighbours are one lock");
             let mut scopes = HashMap::new();
             locked.iter().for_each(|lock| *scopes.entry(lock.owner.scope()).or_insert(0) += 1);
             let key = (INO, Family::Ranges);

@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import textwrap
 from pathlib import Path
 
 from checks import STRIPED, VOLUMES
-from service import PREFIX, Mount, Server, clean_environment, isonomia
+from service import PREFIX, Mount, Server, clean_environment, free_port, isonomia
 
 SERVERS = 4
 # A host without a server at first, that of the programs, and one that may stand between all others.
@@ -98,8 +97,7 @@ class Cluster:
     def address(self, number):
         if self.network:
             return f"tcp:{self.network.address(number)}:{PORT}"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            return f"tcp:127.0.0.1:{free.getsockname()[1]}"
+        return f"tcp:127.0.0.1:{free_port()}"
 
     def socket_of(self, number):
         """What the socket of a server is called in the directory that its host has for itself."""

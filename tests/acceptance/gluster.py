@@ -5,7 +5,7 @@ import shutil
 import socket
 import subprocess
 
-from service import wait_for
+from service import free_port, wait_for
 
 BRICK = """
 volume posix
@@ -60,8 +60,7 @@ class Gluster:
         ports = []
         for number in range(2):
             (home / f"brick-{number}").mkdir()
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                ports.append(free.getsockname()[1])
+            ports.append(free_port())
             volume = home / f"brick-{number}.vol"
             volume.write_text(BRICK.format(directory=home / f"brick-{number}", port=ports[-1]))
             self.daemon("glusterfsd", volume)

@@ -6,6 +6,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -194,6 +195,19 @@ class Server:
             for left in Path("/dev/shm").glob(f"isonomia-mapped-{place.st_dev:x}-{place.st_ino:x}-*"):
                 shutil.rmtree(left, ignore_errors=True)
         shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+_ports = set()
+
+
+def free_port():
+    """A port of the loopback device that is free at the moment, and was not told before: the kernel may well give one twice."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        if port not in _ports:
+            _ports.add(port)
+            return port
 
 
 def why_no_mount():

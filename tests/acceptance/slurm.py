@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import test_munge
-from service import clean_environment, wait_for
+from service import clean_environment, free_port, wait_for
 
 CLUSTER = "c1"
 # Debian puts them where only root looks.
@@ -69,12 +69,6 @@ def why_not():
     return f"not installed, and `scripts/setup acceptance` could not: {', '.join(missing)}" if missing else None
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
-
-
 class Slurm:
     """Daemons that are children of this process, and gone when it ends, however it does."""
 
@@ -84,7 +78,7 @@ class Slurm:
         self.munged = test_munge.Munged(os.urandom(64))
 
     def start(self):
-        port, control_port, node_port = free_ports(3)
+        port, control_port, node_port = (free_port() for _ in range(3))
         values = {
             "cluster": CLUSTER, "directory": self.directory, "host": socket.gethostname().split(".")[0],
             "munge": self.munged.socket, "port": port, "control_port": control_port, "node_port": node_port,

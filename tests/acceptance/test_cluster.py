@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import textwrap
 import unittest
 from pathlib import Path
 
-from service import PREFIX, PROGRAM_S, Case, Mount, Server, clean_environment, isonomia, wait_for, why_no_mount
+from service import PREFIX, PROGRAM_S, Case, Mount, Server, clean_environment, free_port, isonomia, wait_for, why_no_mount
 
 SERVERS = 3
 VOLUMES = 8
@@ -70,9 +69,7 @@ class Cluster:
         self.key_file.chmod(0o600)
         text = 'name = "acceptance"\nepoch = 1\n'
         for number in range(1, servers + 1):
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
-            name = f"io{number}"
+            name, port = f"io{number}", free_port()
             text += textwrap.dedent(f"""
                 [[server]]
                 name = "{name}"

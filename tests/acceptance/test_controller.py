@@ -3,7 +3,6 @@
 import json
 import pathlib
 import random
-import socket
 import subprocess
 import tempfile
 import textwrap
@@ -11,7 +10,7 @@ import time
 import urllib.request
 
 import test_cluster
-from service import PREFIX, Case, wait_for
+from service import PREFIX, Case, free_port, wait_for
 
 SERVERS = 3
 # Of each target: so slow that a busy machine is fast enough beside it.
@@ -45,8 +44,7 @@ class Etcd:
 
     def __init__(self):
         self.directory = tempfile.TemporaryDirectory(prefix="isonomia-etcd-")
-        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-            self.port, peers = one.getsockname()[1], other.getsockname()[1]
+        self.port, peers = free_port(), free_port()
         client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{peers}"
         self.command = ["etcd", "--data-dir", f"{self.directory.name}/data", "--listen-client-urls", client]
         self.command += ["--advertise-client-urls", client, "--listen-peer-urls", peer]

@@ -15,7 +15,7 @@ import urllib.request
 import test_cluster
 import test_controller
 from hosts import Network, can_have_hosts
-from service import PREFIX, Case, clean_environment, isonomia, wait_for
+from service import PREFIX, Case, clean_environment, free_port, isonomia, wait_for
 from test_controller import DECIDE_S, SERVERS, TAKEN_OVER_S, WRITES, Etcd, controllers
 
 ETCDS = 3
@@ -36,11 +36,6 @@ ALTERNATE = textwrap.dedent("""
 """)
 GIFT = "gift{throttle=0.5,window=1000000000,system-window=1000000000}"
 ACCOUNTS = 300
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 class Member(Etcd):

@@ -333,11 +333,13 @@ mod tests {
     fn a_process_waits_until_the_end_of_its_connection_is_noticed() {
         let fixture = Fixture::new();
         let (unfinished, now) = (&fixture.core.unfinished, Nanos::from_secs(50));
-        let connection = fixture.connect();
+        let (connection, other) = (fixture.connect(), fixture.connect());
         // Nobody is at its other end, and it is not closed yet.
         assert!(unfinished.holds_back(KEY, now) && !unfinished.has_any(KEY) && !unfinished.holds_back((0, 8), now));
         let change = connection.changes.begin(&connection.is_closed).unwrap();
+        let others = other.changes.begin(&other.is_closed).unwrap();
         fixture.core.close(&connection, None);
+        fixture.core.close(&other, None);
         unfinished.sweep();
         assert!(
             unfinished.holds_back(KEY, now)
@@ -347,7 +349,7 @@ mod tests {
         // The device hangs: the process waits for no longer than it may, however often it has tried meanwhile.
         assert!(unfinished.holds_back(KEY, now + FINISHED_WITHIN - Nanos(1)));
         assert!(!unfinished.holds_back(KEY, now + FINISHED_WITHIN) && unfinished.has_any(KEY));
-        drop(change);
+        drop((change, others));
         assert!(!unfinished.holds_back(KEY, now) && !unfinished.has_any_of(connection.session.number));
         unfinished.sweep();
     }

@@ -17,22 +17,26 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 /// A process waits so long for what a connection of it is changing, however often it tries: a device that hangs must not keep it
 /// from all others.
 pub const FINISHED_WITHIN: Nanos = Nanos::from_secs(10);
-/// Open connections of a process of which it is looked, the latest first, whether they have ended.
+/// Of so many open connections of a process at most, the latest ones, it is found out whether they have ended: it takes a system
+/// call for each.
 const LOOKED_AT_MAX: usize = 256;
 
 /// The connections of each session: those that are open, and those that were closed and still change something.
 #[derive(Debug, Default)]
 pub struct Unfinished {
     table: Mutex<HashMap<SessionKey, Vec<Known>>>,
-    /// Whether somebody is held back.
+    /// Whether somebody is held back and has not been told yet to try again.
     is_awaited: AtomicBool,
-    /// The event counter that tells him to try again.
+    /// The event counter that tells it.
     bell: OnceLock<OwnedFd>,
 }
 
-/// A connection, and when somebody first waited for its end.
 #[derive(Debug)]
-struct Known(Weak<Connection>, Option<Nanos>);
+struct Known {
+    connection: Weak<Connection>,
+    /// Since when a new connection of the process has been held back for this one.
+    awaited_since: Option<Nanos>,
+}
 
 fn changes_more(connection: &Connection) -> bool {
     connection.is_closed() && connection.changes.are_any_left()
@@ -43,17 +47,18 @@ impl Unfinished {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has this event counter tell whom [`Self::holds_back`] holds back that a connection was closed. Once.
+    /// To be called once: the event counter that is raised when a connection was closed while somebody was held back.
     pub fn set_bell(&self, bell: OwnedFd) {
         let _ = self.bell.set(bell);
     }
 
     /// One more connection is served.
     pub fn enter(&self, connection: &Arc<Connection>) {
-        self.table().entry(connection.session_key).or_default().push(Known(Arc::downgrade(connection), None));
+        let known = Known { connection: Arc::downgrade(connection), awaited_since: None };
+        self.table().entry(connection.session_key).or_default().push(known);
     }
 
-    /// A connection was closed, and its session has left.
+    /// To be called when a connection was closed. Tells whoever is held back to try again.
     pub fn ring(&self) {
         if self.is_awaited.swap(false, Ordering::SeqCst)
             && let Some(bell) = self.bell.get()
@@ -66,14 +71,14 @@ impl Unfinished {
     /// Whether connections of this session that were closed still change something. O(connections of the session).
     pub fn has_any(&self, key: SessionKey) -> bool {
         let table = self.table();
-        let mut all = table.get(&key).into_iter().flatten().filter_map(|known| known.0.upgrade());
+        let mut all = table.get(&key).into_iter().flatten().filter_map(|known| known.connection.upgrade());
         all.any(|connection| changes_more(&connection))
     }
 
     /// The same by the session's number. O(connections).
     pub fn has_any_of(&self, session: u64) -> bool {
         let table = self.table();
-        let mut all = table.values().flatten().filter_map(|known| known.0.upgrade());
+        let mut all = table.values().flatten().filter_map(|known| known.connection.upgrade());
         all.any(|connection| connection.session.number == session && changes_more(&connection))
     }
 
@@ -89,25 +94,26 @@ impl Unfinished {
     }
 
     fn is_there_to_wait_for(&self, key: SessionKey, now: Nanos) -> bool {
-        let mut left_to_look = LOOKED_AT_MAX;
-        let mut is_waited_for = |Known(connection, awaited_since): &mut Known| {
-            let Some(connection) = connection.upgrade() else { return false };
+        let mut looked_at = 0;
+        let mut is_waited_for = |known: &mut Known| {
+            let Some(connection) = known.connection.upgrade() else { return false };
             let has_ended = if connection.is_closed() {
                 connection.changes.are_any_left()
             } else {
-                left_to_look = left_to_look.saturating_sub(1);
-                left_to_look > 0 && socket::is_ended(connection.socket.as_fd())
+                looked_at += 1;
+                looked_at <= LOOKED_AT_MAX && socket::is_ended(connection.socket.as_fd())
             };
-            has_ended && now.since(*awaited_since.get_or_insert(now)) < FINISHED_WITHIN
+            has_ended && now.since(*known.awaited_since.get_or_insert(now)) < FINISHED_WITHIN
         };
-        self.table().get_mut(&key).into_iter().flatten().rev().any(&mut is_waited_for)
+        // All of them, so that the time of each begins now, and not when that of another one is over.
+        self.table().get_mut(&key).into_iter().flatten().rev().fold(false, |held, known| is_waited_for(known) || held)
     }
 
     /// Forgets connections that are finished. To be called now and then. O(connections).
     pub fn sweep(&self) {
         let is_kept = |connection: Arc<Connection>| !connection.is_closed() || connection.changes.are_any_left();
         self.table().retain(|_, all| {
-            all.retain(|known| known.0.upgrade().is_some_and(is_kept));
+            all.retain(|known| known.connection.upgrade().is_some_and(is_kept));
             !all.is_empty()
         });
     }

@@ -9,23 +9,29 @@ use isonomia_transport::handshake::{Identity, open_shared};
 use isonomia_transport::socket::{Deadline, send_all};
 use isonomia_units::{Nanos, TargetId};
 use rustix::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The kind of a file system in memory.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const MODES: [PageCache; 3] = [PageCache::Auto, PageCache::Always, PageCache::Never];
 
-#[test]
-fn bytes_come_back_however_they_go_through_the_page_cache() {
-    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut running = start(|config| {
+/// A server with a target in `disk` for each mode.
+fn start_on(disk: &Path) -> Running {
+    start(|config| {
         let target = |(number, cache)| TargetConfig {
-            dir: Some(disk.path().join(format!("target{number}"))),
+            dir: Some(disk.join(format!("target{number}"))),
             cache,
             ..TargetConfig::default()
         };
         config.targets = (0..).zip(MODES).map(target).collect();
-    });
+    })
+}
+
+#[test]
+fn bytes_come_back_however_they_go_through_the_page_cache() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut running = start_on(disk.path());
     // On each target one file that is whole blocks, and one that is not; by each transport.
     let files = || {
         (0..12usize).map(|number| {
@@ -72,14 +78,7 @@ fn bytes_come_back_however_they_go_through_the_page_cache() {
 #[test]
 fn what_programs_write_past_the_page_cache_leaves_nothing_to_be_written_back() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut running = start(|config| {
-        let target = |(number, cache)| TargetConfig {
-            dir: Some(disk.path().join(format!("target{number}"))),
-            cache,
-            ..TargetConfig::default()
-        };
-        config.targets = (0..).zip(MODES).map(target).collect();
-    });
+    let mut running = start_on(disk.path());
     let dirty = |running: &Running| running.server().status().targets[1].dirty_bytes;
     if dirty(&running).is_none() || !says_how_to_go_past_memory(disk.path()) {
         return skip("nothing goes past the page cache here");
@@ -114,7 +113,7 @@ fn what_programs_write_past_the_page_cache_leaves_nothing_to_be_written_back() {
 }
 
 /// As the store finds out.
-fn says_how_to_go_past_memory(dir: &std::path::Path) -> bool {
+fn says_how_to_go_past_memory(dir: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
     let path = dir.join("probe");
     std::fs::write(&path, [1; 4096]).unwrap();

@@ -105,8 +105,12 @@ impl Unfinished {
             };
             has_ended && now.since(*known.awaited_since.get_or_insert(now)) < FINISHED_WITHIN
         };
+        let mut is_any = false;
         // All of them, so that the time of each begins now, and not when that of another one is over.
-        self.table().get_mut(&key).into_iter().flatten().rev().fold(false, |held, known| is_waited_for(known) || held)
+        for known in self.table().get_mut(&key).into_iter().flatten().rev() {
+            is_any |= is_waited_for(known);
+        }
+        is_any
     }
 
     /// Forgets connections that are finished. To be called now and then. O(connections).

@@ -8,8 +8,10 @@
 //! no slower than being woken. Where it waited for a device, nothing is gained by looking once that was in vain before.
 //!
 //! Where more threads look than there are processors, the kernel divides these among all of them alike, and the server, for which they
-//! all look, gets one share of many. So who gave its processor away, and had no reply when it came back, sleeps; and who found that a few
-//! times does not look at all, but for once in a while.
+//! all look, gets one share of many. What is better then depends on how much the server does for each call, compared with its clients: if
+//! little, each reply is there after a yield or two, and sleeping would be slower; if much, all look in vain. So who gave its processor
+//! to others and had no reply in the end, a few times, does not look any more, until the next time at which everybody looks, by the clock
+//! that all programs of the host have in common. One that looks while the others sleep would learn nothing of how it is when all do.
 //!
 //! A few replies that come soon make the client look again, so that two sides that sleep cannot keep each other slow: a reply to who
 //! sleeps, from a server that has to be woken, still comes within [`LONG`].
@@ -28,14 +30,16 @@ const SOON_BY_DEVICE: Nanos = Nanos::from_micros(30);
 const LONG_EXPECTED: u8 = 4;
 /// … and more than so many are not counted, so that a few that come soon are enough to change that.
 const LONG_MAX: u8 = 8;
-/// A yield that takes longer let another thread run: alone it takes a tenth of this.
-const OTHERS_RAN: Nanos = Nanos::from_micros(5);
-/// After so many more looks lately that others ended than that saw the reply, looking is in vain …
+/// After so many more looks lately that were in vain as others ran than that saw the reply, there is a crowd …
 const CROWD_EXPECTED: u8 = 4;
 /// … and more than so many are not counted.
 const CROWD_MAX: u8 = 8;
-/// Of so many replies one is looked out for nevertheless, to find out whether the others have left.
-const LOOK_AGAIN: u32 = 64;
+/// One that saw it counts as so many that were in vain: even so looking is the faster as long as not two of three are in vain.
+const SEEN_WEIGHT: u8 = 2;
+/// Nevertheless everybody looks at the beginning of each such time of the host's clock, …
+const LOOK_EVERY: Nanos = Nanos::from_millis(64);
+/// … for so long, which is some tens of calls.
+const LOOK_FOR: Nanos = Nanos::from_millis(2);
 /// Operations are told apart by their numbers, up to this one.
 const OPERATIONS: usize = 64;
 const _: () = assert!(Op::ALL.len() < OPERATIONS);
@@ -45,29 +49,20 @@ const _: () = assert!(Op::ALL.len() < OPERATIONS);
 pub struct Patience {
     /// By how many the replies to each operation that were long lately outnumber the others.
     long: [u8; OPERATIONS],
-    /// By how many the looks that other threads ended outnumber those that saw the reply.
+    /// By how many the looks that were in vain as others ran outnumber those that saw the reply, each of which is [`SEEN_WEIGHT`].
     crowd: u8,
-    /// Replies that were not looked out for as there is a crowd.
-    not_looked: u32,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { long: [0; OPERATIONS], crowd: 0, not_looked: 0 }
+        Self { long: [0; OPERATIONS], crowd: 0 }
     }
 }
 
 impl Patience {
     /// Whether to look out for the reply to operation number `op`, to which a request is under way.
-    pub fn looks_for(&mut self, op: u16) -> bool {
-        if self.expects_long(op) {
-            return false;
-        }
-        if self.crowd < CROWD_EXPECTED {
-            return true;
-        }
-        self.not_looked = (self.not_looked + 1) % LOOK_AGAIN;
-        self.not_looked == 0
+    pub fn looks_for(&self, op: u16, now: impl FnOnce() -> Nanos) -> bool {
+        !self.expects_long(op) && (self.crowd < CROWD_EXPECTED || now().0 % LOOK_EVERY.0 < LOOK_FOR.0)
     }
 
     /// Whether the reply to operation number `op` is likely to take so long that nobody should look out for it.
@@ -75,18 +70,14 @@ impl Patience {
         self.long[usize::from(op) % OPERATIONS] >= LONG_EXPECTED
     }
 
-    /// A yield took so long, and the reply is not there: whether others want the processor, so that looking on is in vain.
-    pub fn has_crowd(&mut self, yielded_for: Nanos) -> bool {
-        let others_ran = yielded_for >= OTHERS_RAN;
-        if others_ran {
-            self.crowd = (self.crowd + 1).min(CROWD_MAX);
-        }
-        others_ran
+    /// A reply was looked out for in vain, and others had the processor meanwhile.
+    pub fn note_crowd(&mut self) {
+        self.crowd = (self.crowd + 1).min(CROWD_MAX);
     }
 
     /// A reply to operation number `op` came while it was looked out for.
     pub fn note_seen(&mut self, op: u16) {
-        self.crowd = self.crowd.saturating_sub(1);
+        self.crowd = self.crowd.saturating_sub(SEEN_WEIGHT);
         self.note(op, Nanos::ZERO, false);
     }
 
@@ -125,25 +116,25 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looks_in_a_crowd_but_once_in_a_while_until_it_has_left() {
+    fn nobody_looks_in_a_crowd_but_all_at_the_same_time_until_it_has_left() {
         let (read, write) = (Op::Read as u16, Op::Write as u16);
         let mut patience = Patience::default();
-        for _ in 0..100 {
-            assert!(!patience.has_crowd(Nanos::from_micros(1)));
-        }
-        assert!(patience.looks_for(read), "nobody else ran");
-        for _ in 0..100 {
-            assert!(patience.has_crowd(OTHERS_RAN));
-        }
+        let everybody_looks = || Nanos(7 * LOOK_EVERY.0);
+        let between = || Nanos(7 * LOOK_EVERY.0 + LOOK_FOR.0);
+        (1..CROWD_EXPECTED).for_each(|_| patience.note_crowd());
+        assert!(patience.looks_for(read, between), "a few times it is chance");
+        (0..100).for_each(|_| patience.note_crowd());
         for op in [read, write] {
-            let looks = (0..LOOK_AGAIN).filter(|_| patience.looks_for(op)).count();
-            assert_eq!(looks, 1, "the others want the processor, whatever is waited for");
+            assert!(!patience.looks_for(op, between), "the others want the processor, whatever is waited for");
+            assert!(patience.looks_for(op, everybody_looks));
         }
         // Replies that were slept for tell nothing of the others.
         (0..100).for_each(|_| patience.note(read, Nanos::from_micros(20), false));
-        assert!(!patience.looks_for(read));
-        (0..=CROWD_MAX - CROWD_EXPECTED).for_each(|_| patience.note_seen(read));
-        assert!(patience.looks_for(read) && patience.looks_for(write));
+        assert!(!patience.looks_for(read, between));
+        (0..=(CROWD_MAX - CROWD_EXPECTED) / SEEN_WEIGHT).for_each(|_| patience.note_seen(read));
+        assert!(patience.looks_for(read, between) && patience.looks_for(write, between));
+        (0..LONG_EXPECTED).for_each(|_| patience.note(read, LONG, false));
+        assert!(!patience.looks_for(read, everybody_looks), "what takes long is not looked out for at any time");
     }
 
     #[test]

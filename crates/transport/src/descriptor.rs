@@ -6,14 +6,16 @@
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Where numbers are looked for, in this order: a process may have a low limit.
 const FLOORS: [i32; 3] = [600, 200, 50];
 /// Numbers that are kept track of; the ordinary limit of a process is 1,024.
 const TRACKED: usize = 65_536;
 
-static PARKED: [AtomicU64; TRACKED / 64] = [const { AtomicU64::new(0) }; TRACKED / 64];
+/// How many have each number: two for the moment in which one is closed, and counted still, and a thread already has the number
+/// again.
+static PARKED: [AtomicU8; TRACKED] = [const { AtomicU8::new(0) }; TRACKED];
 
 /// A descriptor at a number that the program does not use, closed when dropped.
 #[derive(Debug)]
@@ -21,12 +23,11 @@ pub struct Parked(Option<OwnedFd>);
 
 /// Whether the library keeps `number` open. Costs a bounds check and a load.
 pub fn is_parked(number: i32) -> bool {
-    word(number).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    count(number).is_some_and(|count| count.load(Ordering::Relaxed) > 0)
 }
 
-fn word(number: i32) -> Option<(&'static AtomicU64, u64)> {
-    let index = usize::try_from(number).ok()?;
-    PARKED.get(index / 64).map(|word| (word, 1 << (index % 64)))
+fn count(number: i32) -> Option<&'static AtomicU8> {
+    PARKED.get(usize::try_from(number).ok()?)
 }
 
 impl Parked {
@@ -40,8 +41,8 @@ impl Parked {
             }
         }
         let moved = outcome?;
-        if let Some((word, bit)) = word(moved.as_raw_fd()) {
-            word.fetch_or(bit, Ordering::Relaxed);
+        if let Some(count) = count(moved.as_raw_fd()) {
+            count.fetch_add(1, Ordering::Relaxed);
         }
         Ok(Self(Some(moved)))
     }
@@ -61,8 +62,8 @@ impl Drop for Parked {
             // Not by the C library's `close`, which may be intercepted to leave parked descriptors alone.
             // SAFETY: the number was owned by `descriptor`, and nobody else closes it.
             unsafe { rustix::io::close(number) };
-            if let Some((word, bit)) = word(number) {
-                word.fetch_and(!bit, Ordering::Relaxed);
+            if let Some(count) = count(number) {
+                count.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -84,8 +85,21 @@ mod tests {
             assert_eq!(rustix::io::write(&writer, b"x"), Err(Errno::PIPE), "it is closed");
             !is_parked(number)
         };
-        // Another test may have the number at once, but not each time.
+        // Another thread may have the number at once, but not each time.
         assert!((0..100).any(|_| ends()));
         assert!(!is_parked(-1) && !is_parked(i32::MAX) && !is_parked(0));
+    }
+    #[test]
+    fn a_number_that_is_closed_and_taken_again_at_the_same_time_is_known() {
+        let park = || {
+            let parked = Parked::new(rustix::pipe::pipe().unwrap().0).unwrap();
+            assert!(is_parked(parked.as_fd().as_raw_fd()));
+            std::thread::yield_now();
+            is_parked(parked.as_fd().as_raw_fd())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| (0..20_000).all(|_| park()))).collect();
+            assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+        });
     }
 }

@@ -21,8 +21,18 @@ pub(crate) const TURN: &str = "lock.turn";
 const TRIES: u32 = 20;
 const TRIED_EVERY: Duration = Duration::from_millis(5);
 
+/// A file that is locked until this is dropped, also if a program that another thread is just starting has the descriptor still.
+pub(crate) struct DirectoryLock(OwnedFd);
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // Closing it, which comes next, does the same but for that program.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Locks the file `name` in `dir`; it is created if there is none.
-pub(crate) fn take(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
+pub(crate) fn take(dir: &Path, name: &str) -> Result<DirectoryLock, OpenError> {
     let fd = open(&dir.join(name), OFlags::empty())?;
     if lock(dir, name, &fd)? {
         return note_own(dir, name, fd);
@@ -120,15 +130,15 @@ fn open(path: &Path, more: OFlags) -> Result<OwnedFd, OpenError> {
 }
 
 /// Who has the lock says so.
-fn note_own(dir: &Path, name: &str, fd: OwnedFd) -> Result<OwnedFd, OpenError> {
+fn note_own(dir: &Path, name: &str, fd: OwnedFd) -> Result<DirectoryLock, OpenError> {
     let mut file = File::from(fd);
     let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     written.map_err(|e| OpenError::io(&dir.join(name), e))?;
-    Ok(file.into())
+    Ok(DirectoryLock(file.into()))
 }
 
 /// A file that only this process has ever opened, and has locked, to replace `name`.
-fn make(dir: &Path, name: &str) -> Result<(OwnedFd, PathBuf), OpenError> {
+fn make(dir: &Path, name: &str) -> Result<(DirectoryLock, PathBuf), OpenError> {
     let fresh = dir.join(format!("{name}.{}", std::process::id()));
     match fs::remove_file(&fresh) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(OpenError::io(&fresh, e)),
@@ -145,7 +155,7 @@ fn owner(dir: &Path) -> Result<u32, OpenError> {
 }
 
 /// Locks it, or `by_force` another file that replaces it if somebody has locked it; whether that was so.
-pub(crate) fn take_or_replace(dir: &Path, name: &str, by_force: bool) -> Result<(OwnedFd, bool), OpenError> {
+pub(crate) fn take_or_replace(dir: &Path, name: &str, by_force: bool) -> Result<(DirectoryLock, bool), OpenError> {
     match take(dir, name) {
         Err(OpenError::InUse { .. }) if by_force => {
             let (fd, fresh) = make(dir, name)?;
@@ -156,8 +166,8 @@ pub(crate) fn take_or_replace(dir: &Path, name: &str, by_force: bool) -> Result<
     }
 }
 
-/// Takes a lock that is free, or becomes so in a moment: a program that the last holder was just starting has the holder's
-/// descriptors until it runs.
+/// Takes a lock that is free, or becomes so in a moment: if the last holder was killed, a program that it was just starting has
+/// its descriptors until it runs.
 fn try_lock(fd: &OwnedFd) -> Result<(), Errno> {
     for _ in 0..TRIES {
         match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
@@ -206,11 +216,22 @@ mod tests {
         for put in [exchange, replace] {
             let (fd, fresh) = make(dir.path(), "lock").unwrap();
             let aside = put(&fresh, &path).unwrap();
-            assert_eq!(there(), ino_of(&fd));
+            assert_eq!(there(), ino_of(&fd.0));
             rustix::fs::rename(&aside, &path).unwrap();
             assert_eq!(there(), ino_of(&old), "it is locked, and the other one is gone");
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         }
+    }
+
+    #[test]
+    fn whoever_has_a_copy_of_the_descriptor_does_not_keep_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = take(dir.path(), "lock").unwrap();
+        let copy = held.0.try_clone().unwrap();
+        assert!(matches!(take(dir.path(), "lock"), Err(OpenError::InUse { .. })));
+        drop(held);
+        drop(take(dir.path(), "lock").unwrap());
+        drop(copy);
     }
 
     #[test]

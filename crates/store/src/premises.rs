@@ -16,6 +16,7 @@
 //!
 //! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock.
 
+use crate::directory_lock::DirectoryLock;
 use crate::secret::Secret;
 use crate::{
     FORMAT_VERSION, OpenError, StoreConfig, TargetDir, directory_lock, durable, object, object_file, owner, secret,
@@ -77,7 +78,7 @@ pub(crate) struct Premises {
     /// The store was never opened in full: what is missing may be created.
     pub is_new: bool,
     identity: Identity,
-    _locks: Vec<OwnedFd>,
+    _locks: Vec<DirectoryLock>,
 }
 
 impl Premises {
@@ -149,7 +150,7 @@ pub fn known_targets(dir: &Path) -> Result<Option<(ServerId, Vec<TargetId>)>, Op
         .map(|found| (ServerId(found.server), found.targets.into_iter().map(TargetId).collect())))
 }
 
-fn enter_target(target: &TargetDir, store: &Identity, take_over: bool) -> Result<OwnedFd, OpenError> {
+fn enter_target(target: &TargetDir, store: &Identity, take_over: bool) -> Result<DirectoryLock, OpenError> {
     let known = store.targets.contains(&target.id.0);
     if known && !target.dir.is_dir() {
         return Err(OpenError::TargetLost { dir: target.dir.clone(), target: target.id });

@@ -20,9 +20,10 @@
 //! does not agree with its checksum is read once more into memory that nobody else has, before it counts as damaged.
 
 use crate::checksum::{BLOCK_BYTES, BLOCKS_MAX, PAGE_BYTES, Summer, blocks_in, is_zero};
+use crate::holes::next_data;
 use crate::known_damage::Known;
 use crate::object_file::{ObjectFile, WriteMode};
-use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data};
+use crate::sums::{Meter, Place, SidecarFault, Sums, Writing};
 use isonomia_memory::{Sink, Source};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;

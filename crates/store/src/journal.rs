@@ -13,11 +13,10 @@
 
 use crate::StoreError;
 use crate::checksum::is_zero;
-use crate::sums::next_data;
-use rustix::fs::SeekFrom;
+use crate::holes::read_to_last_data;
 use rustix::io::Errno;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const START: u8 = 1;
@@ -70,28 +69,6 @@ pub(crate) fn look(dir: &Path, mut each: impl FnMut(Part, &[u8], &[u8])) -> Resu
         journals.push(Journal { path, end: end as u64, resumes_at: resumes_at.map(|at| at as u64) });
     }
     Ok(journals)
-}
-
-/// The bytes of a file but for the hole that it ends with, if any: a young journal has some KiB of batches and a hole of 64 MiB,
-/// which take longer to read than everything else that opening a store does.
-fn read_to_last_data(path: &Path) -> io::Result<Vec<u8>> {
-    let file = fs::File::open(path)?;
-    let mut bytes = Vec::new();
-    while let Some(start) = next_data(&file, bytes.len() as u64)? {
-        let end = match rustix::fs::seek(&file, SeekFrom::Hole(start)) {
-            // A host that does not tell holes from zeros.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => u64::MAX,
-            found => found?,
-        };
-        let hole_len = start as usize - bytes.len();
-        bytes.try_reserve(hole_len)?;
-        bytes.resize(start as usize, 0);
-        rustix::fs::seek(&file, SeekFrom::Start(start))?;
-        if (&file).take(end - start).read_to_end(&mut bytes)? == 0 {
-            break;
-        }
-    }
-    Ok(bytes)
 }
 
 impl Journal {
@@ -202,7 +179,6 @@ impl<'b> Reader<'b> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::os::unix::fs::FileExt;
 
     /// What fjall wrote: one batch for each number.
     fn journal(batches: u64) -> (tempfile::TempDir, Vec<u8>) {
@@ -242,32 +218,6 @@ mod tests {
         assert!(bytes[end..].iter().all(|b| *b == 0) && resumes_at.is_none());
         let journals = look(dir.path(), |_, _, _| ()).unwrap();
         assert_eq!((journals.len(), journals[0].end), (1, end as u64));
-    }
-
-    #[test]
-    fn of_a_file_with_holes_all_but_the_last_one_is_read() {
-        let (_dir, whole) = journal(100);
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("0.jnl");
-        let file = fs::File::create(&path).unwrap();
-        file.set_len(64 << 20).unwrap();
-        let read = || read_to_last_data(&path).unwrap();
-        assert!(read().iter().all(|byte| *byte == 0) && read().len() <= 64 << 20);
-        // In the middle of the batches one that is missing, as a disk leaves it that wrote in another order.
-        let hole = 65_536..131_072;
-        let mut expected = whole.clone();
-        assert!(expected.len() > hole.end);
-        expected[hole.clone()].fill(0);
-        file.write_all_at(&whole[..hole.start], 0).unwrap();
-        file.write_all_at(&whole[hole.end..], hole.end as u64).unwrap();
-        let found = read();
-        assert!(found.starts_with(&expected) && found[expected.len()..].iter().all(|byte| *byte == 0));
-        let parsed = synced(&found);
-        assert!(parsed.2.is_some_and(|at| at >= hole.end), "{:?}", parsed.2);
-        assert_eq!(parsed, synced(&expected));
-        // And one that ends with data.
-        file.set_len(whole.len() as u64).unwrap();
-        assert_eq!(read(), expected);
     }
 
     #[test]

@@ -102,6 +102,7 @@ mod fence;
 mod fixture;
 mod fsync;
 mod group_commit;
+mod holes;
 mod host_pages;
 mod inode;
 pub mod journal;

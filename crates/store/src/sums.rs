@@ -8,11 +8,12 @@
 
 use crate::checksum::{BLOCKS_MAX, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
 use crate::fence::Fence;
+use crate::holes::next_data;
 use isonomia_memory::{Sink, Source};
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -474,16 +475,6 @@ impl Page {
 impl Drop for Table {
     fn drop(&mut self) {
         self.account(self.bytes(), 0);
-    }
-}
-
-/// Where the first byte from `offset` on is that is in no hole, if any; `offset` where the host does not tell.
-pub(crate) fn next_data(fd: impl AsFd, offset: u64) -> Result<Option<u64>, Errno> {
-    match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
-        Ok(at) => Ok(Some(at)),
-        Err(Errno::NXIO) => Ok(None),
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(offset)),
-        Err(e) => Err(e),
     }
 }
 

@@ -89,6 +89,7 @@ mod tests {
         assert!((0..100).any(|_| ends()));
         assert!(!is_parked(-1) && !is_parked(i32::MAX) && !is_parked(0));
     }
+
     #[test]
     fn a_number_that_is_closed_and_taken_again_at_the_same_time_is_known() {
         let park = || {

@@ -30,15 +30,15 @@ const SOON_BY_DEVICE: Nanos = Nanos::from_micros(30);
 const LONG_EXPECTED: u8 = 4;
 /// … and more than so many are not counted, so that a few that come soon are enough to change that.
 const LONG_MAX: u8 = 8;
-/// After so many more looks lately that were in vain as others ran than that saw the reply, there is a crowd …
+/// With so many looks lately that were in vain while others ran, less those that saw the reply, there is a crowd …
 const CROWD_EXPECTED: u8 = 4;
 /// … and more than so many are not counted.
 const CROWD_MAX: u8 = 8;
-/// One that saw it counts as so many that were in vain: even so looking is the faster as long as not two of three are in vain.
+/// A look that saw the reply makes up for so many in vain: looking is still the faster where one of three sees it.
 const SEEN_WEIGHT: u8 = 2;
-/// Nevertheless everybody looks at the beginning of each such time of the host's clock, …
+/// In a crowd, everybody looks at the beginning of each stretch of the host's clock of this length, …
 const LOOK_EVERY: Nanos = Nanos::from_millis(64);
-/// … for so long, which is some tens of calls.
+/// … for so long: some 25 calls of each of 8 programs on two processors, and 5 of each of 32.
 const LOOK_FOR: Nanos = Nanos::from_millis(2);
 /// Operations are told apart by their numbers, up to this one.
 const OPERATIONS: usize = 64;
@@ -49,7 +49,7 @@ const _: () = assert!(Op::ALL.len() < OPERATIONS);
 pub struct Patience {
     /// By how many the replies to each operation that were long lately outnumber the others.
     long: [u8; OPERATIONS],
-    /// By how many the looks that were in vain as others ran outnumber those that saw the reply, each of which is [`SEEN_WEIGHT`].
+    /// Looks lately that were in vain while others ran, less those that saw the reply, each [`SEEN_WEIGHT`] times.
     crowd: u8,
 }
 

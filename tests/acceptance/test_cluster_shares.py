@@ -15,8 +15,9 @@ BANDWIDTH = "8MiB/s"
 STRIPE_KIB = 256
 # Every request goes to all servers.
 REQUEST_KIB = SERVERS * STRIPE_KIB
-# What is counted of the service of all jobs on each server: 64 stripes.
-SERVICE_NS = 2_000_000_000
+# What is counted of the service of all jobs on each server: 192 stripes. A process that waits for a processor misses a stripe
+# or two, which must stay little beside all of them.
+SERVICE_NS = 6_000_000_000
 WRITES = textwrap.dedent(f"""
     import os, sys
     file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)

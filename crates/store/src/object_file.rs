@@ -29,6 +29,8 @@ const ALIGN: usize = 4096;
 const BOUNCE_BYTES: usize = 256 << 10;
 /// The file by which it is tried whether a file system can be used past the page cache.
 pub(crate) const PROBE: &str = "target.probe";
+/// What the host calls file systems in user space (`FUSE_SUPER_MAGIC`).
+const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
 /// How a write goes to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,8 +280,9 @@ fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
 }
 
 /// Whether files in `dir` can be read and written past the page cache; why not, if not. Some file systems take what is to go past
-/// it, and put it there all the same: true if this one says how it is to be done (`STATX_DIOALIGN`), in a way that is this module's.
-/// Kernels before 6.1 do not tell.
+/// it, and put it there all the same: true if this one says how it is to be done (`STATX_DIOALIGN`), in a way that is this module's,
+/// which kernels before 6.1 do not tell, or if it is in user space, where the kernel hands such requests on as they are, whatever
+/// the file system is.
 pub(crate) fn probe(dir: &Path) -> Result<bool, Errno> {
     let path = dir.join(PROBE);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::DIRECT;
@@ -295,11 +298,13 @@ pub(crate) fn probe(dir: &Path) -> Result<bool, Errno> {
     })?;
     // Asked of a file that has bytes: where short ones lie beside their names these cannot go past anything.
     let told = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    Ok(told.is_ok_and(|told| {
+    let is_told = told.is_ok_and(|told| {
         let fits = |align: u32| (1..=ALIGN as u32).contains(&align);
         let is_told = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
         is_told && fits(told.stx_dio_offset_align) && fits(told.stx_dio_mem_align)
-    }))
+    });
+    // Not asked of the file, which has no name any more: some file systems know nothing of it then.
+    Ok(is_told || rustix::fs::statfs(dir).is_ok_and(|found| found.f_type == FUSE))
 }
 
 #[cfg(test)]

@@ -173,7 +173,7 @@ impl Check<'_> {
         }
         if repair {
             db.catch_up();
-            db.sync(false).and_then(|()| db.keep_witness()).map_err(fail)?;
+            db.sync().and_then(|()| db.keep_witness()).map_err(fail)?;
         }
         Ok(checked)
     }

@@ -317,7 +317,7 @@ impl Store {
     /// Puts all changes of the database on stable storage, if there are any, and a note of that.
     pub fn sync(&self) -> Result<(), StoreError> {
         if self.db.has_changed() {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         self.db.keep_witness()
     }

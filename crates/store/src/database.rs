@@ -186,12 +186,12 @@ impl Database {
         Change { database: self, writes: Vec::new() }
     }
 
-    /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
-    pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
-        self.group.sync(data_only, |data_only| self.sync_now(data_only))
+    /// Everything that was committed is on stable storage when this returns.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.group.sync(|| self.sync_now())
     }
 
-    fn sync_now(&self, data_only: bool) -> Result<(), StoreError> {
+    fn sync_now(&self) -> Result<(), StoreError> {
         self.has_changed.store(false, Relaxed);
         let number = {
             // One after the other, so that the number in the database grows.
@@ -201,7 +201,7 @@ impl Database {
             *number += 1;
             *number
         };
-        self.engine.sync(data_only).inspect_err(|_| self.has_changed.store(true, Relaxed))?;
+        self.engine.sync().inspect_err(|_| self.has_changed.store(true, Relaxed))?;
         self.witness.tell(number);
         #[cfg(test)]
         self.copy_synced();

@@ -310,7 +310,7 @@ impl ObjectStore {
         self.targets.sync_entries(content, layout, &mut content.own_data())?;
         if !content.is_record_synced() && object.record() != DetachedRecord::default() {
             let records = content.records();
-            self.db.sync(true)?;
+            self.db.sync()?;
             content.note_synced(records);
         }
         Ok(())

@@ -73,7 +73,7 @@ impl Namespace {
             change.commit()?;
             // Else numbers that were given out could be given out again after a power failure, while what bears them is
             // on stable storage: objects of another user's file.
-            self.db.sync(true)?;
+            self.db.sync()?;
             numbers.reserved = reserved;
         }
         let number = numbers.next;

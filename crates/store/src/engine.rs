@@ -179,11 +179,12 @@ impl Engine {
         })
     }
 
-    /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
-    pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
+    /// Everything that was committed is on stable storage when this returns. What the host keeps of the journal's file itself, such as
+    /// its times, is not, for which a file system would commit its own journal.
+    pub fn sync(&self) -> Result<(), StoreError> {
         self.check_fence()?;
         self.with(|open| {
-            let synced = open.db.persist(if data_only { PersistMode::SyncData } else { PersistMode::SyncAll });
+            let synced = open.db.persist(PersistMode::SyncData);
             if let Err(error) = &synced
                 && !matches!(error, fjall::Error::Poisoned)
             {

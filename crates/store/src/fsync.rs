@@ -70,9 +70,8 @@ impl Store {
     }
 
     /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
-    /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
-    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
-    /// size is on stable storage then, and a dirty record may stay.
+    /// bytes are there. With `data_only` not where a program overwrites what it has synced before: the size is on stable storage
+    /// then, and a dirty record may stay.
     pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
         let inode = self.namespace.inode(ino.0)?;
         if let Some(layout) = &inode.layout {
@@ -87,7 +86,7 @@ impl Store {
             self.flush_inode(&inode)?;
         }
         let records = inode.records();
-        self.db.sync(data_only)?;
+        self.db.sync()?;
         inode.note_synced(records);
         Ok(())
     }

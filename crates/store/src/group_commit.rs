@@ -23,17 +23,14 @@ struct State {
     is_running: bool,
     /// Threads that wait for one to end.
     waiting: u32,
-    /// Somebody who waits for the next one needs more than the data.
-    needs_all: bool,
 }
 
 impl GroupCommit {
     /// Returns once a `sync` that began after this was called has succeeded, or with the error of one that this thread
-    /// itself did. `sync` is told whether the data are enough for all who wait.
-    pub fn sync<E>(&self, data_only: bool, sync: impl FnOnce(bool) -> Result<(), E>) -> Result<(), E> {
+    /// itself did.
+    pub fn sync<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state();
         let wanted = state.begun + 1;
-        state.needs_all |= !data_only;
         while state.is_running && state.done < wanted {
             state.waiting += 1;
             state = self.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -45,15 +42,12 @@ impl GroupCommit {
         state.begun += 1;
         state.is_running = true;
         let number = state.begun;
-        let needs_all = std::mem::take(&mut state.needs_all) || !data_only;
         drop(state);
-        let synced = sync(!needs_all);
+        let synced = sync();
         let mut state = self.state();
         state.is_running = false;
-        match &synced {
-            Ok(()) => state.done = number,
-            // Those who waited for this one sync themselves, and nobody knows any more what they need.
-            Err(_) => state.needs_all = true,
+        if synced.is_ok() {
+            state.done = number;
         }
         if state.waiting > 0 {
             self.has_ended.notify_all();
@@ -87,20 +81,20 @@ mod tests {
         let (began, has_begun) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let sync = |_| {
+                let sync = || {
                     began.send(()).unwrap();
                     while group.state().waiting < WAITING {
                         std::thread::yield_now();
                     }
                     Ok::<(), ()>(())
                 };
-                group.sync(true, sync).unwrap();
+                group.sync(sync).unwrap();
             });
             has_begun.recv().unwrap();
             for _ in 0..WAITING {
                 scope.spawn(|| {
-                    let sync = |_| if syncs.fetch_add(1, SeqCst) < fails { Err(()) } else { Ok(()) };
-                    errors.fetch_add(group.sync(true, sync).is_err().into(), SeqCst);
+                    let sync = || if syncs.fetch_add(1, SeqCst) < fails { Err(()) } else { Ok(()) };
+                    errors.fetch_add(group.sync(sync).is_err().into(), SeqCst);
                 });
             }
         });
@@ -117,30 +111,17 @@ mod tests {
         assert_eq!(run(3), (4, 3));
     }
 
-    /// A sync that succeeds, and what it was told.
-    fn told(group: &GroupCommit, data_only: bool) -> bool {
-        let mut told = None;
-        let synced: Result<(), ()> = group.sync(data_only, |data_only| {
-            told = Some(data_only);
-            Ok(())
-        });
-        synced.unwrap();
-        told.expect("nobody else syncs")
-    }
-
     #[test]
     fn nobody_is_content_with_a_sync_that_began_before() {
         let group = GroupCommit::default();
-        (0..3).for_each(|_| assert!(told(&group, true)));
-    }
-
-    #[test]
-    fn what_one_needs_is_done_for_all() {
-        let group = GroupCommit::default();
-        assert!(!told(&group, false));
-        assert!(told(&group, true));
-        let failed: Result<(), ()> = group.sync(true, |_| Err(()));
-        assert!(failed.is_err());
-        assert!(!told(&group, true), "somebody may have needed it");
+        let mut syncs = 0;
+        for _ in 0..3 {
+            let synced: Result<(), ()> = group.sync(|| {
+                syncs += 1;
+                Ok(())
+            });
+            synced.unwrap();
+        }
+        assert_eq!(syncs, 3);
     }
 }

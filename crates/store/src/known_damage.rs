@@ -201,7 +201,7 @@ impl Known<'_> {
     }
 
     fn sync(&self, db: &ObjectTables) -> Result<(), StoreError> {
-        if self.is_volatile { Ok(()) } else { db.sync(true) }
+        if self.is_volatile { Ok(()) } else { db.sync() }
     }
 
     /// Blocks from `first` on were written, and have these entries now.

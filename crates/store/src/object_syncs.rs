@@ -33,7 +33,7 @@ impl ObjectStore {
         sync: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let group = self.syncs.all().entry(place).or_default().clone();
-        let synced = group.sync(true, |_| sync().inspect_err(|e| self.note_lost_writes(content, place, None, *e)));
+        let synced = group.sync(|| sync().inspect_err(|e| self.note_lost_writes(content, place, None, *e)));
         let mut all = self.syncs.all();
         // This one's and the table's.
         if Arc::strong_count(&group) == 2 {

@@ -132,7 +132,7 @@ impl Machine {
         let store = self.store();
         store.flush_dirty().unwrap();
         (0..2).for_each(|_| store.settle().unwrap());
-        store.db.sync(true).unwrap();
+        store.db.sync().unwrap();
     }
 
     fn release_all(&self, inodes: &[Ino]) {

@@ -165,7 +165,7 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
     let mut change = db.change();
     change.put_record(Ino::ROOT.0, &root);
     change.commit()?;
-    db.sync(false)
+    db.sync()
 }
 
 /// What is still to be done, or known, after [`recover`].
@@ -204,7 +204,7 @@ pub(crate) fn recover(
     let mut change = db.change();
     change.put_loose();
     change.commit()?;
-    db.sync(true)?;
+    db.sync()?;
     if resized + removed + unknown > 0 {
         tracing::info!(server = config.server.0, resized, removed, unknown, "recovered");
     }

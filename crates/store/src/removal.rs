@@ -116,7 +116,7 @@ impl ObjectStore {
 
     fn remove_synced(&self, taken: &[Unused]) -> Result<(), StoreError> {
         if !self.removal.is_volatile {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         let mut change = self.db.change();
         for Unused { id, layout, .. } in taken {

@@ -115,7 +115,7 @@ impl Store {
             inode.resize(objects, size);
         }
         if is_cut && !inode.has(UNLINKED) && !self.objects.removal.is_volatile {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         Ok(())
     }

@@ -130,7 +130,7 @@ impl Store {
         inode.clear(SUMS);
         let mut edit = self.namespace.edit();
         edit.record(inode);
-        let committed = edit.commit().and_then(|ReclaimList(_)| self.db.sync(true));
+        let committed = edit.commit().and_then(|ReclaimList(_)| self.db.sync());
         committed.inspect_err(|_| {
             inode.set(SUMS);
         })
@@ -149,7 +149,7 @@ impl ObjectStore {
         change.put_unsettled(content.owner);
         change.commit()?;
         if content.has(OBJECTS) && !self.is_volatile() {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         content.set(UNSETTLED);
         Ok(())
@@ -254,7 +254,7 @@ impl Store {
             if !synced.is_empty() {
                 // Each file is locked while the database takes the change. A device of the database that hangs is waited for here,
                 // where nobody who reads or writes a file waits for this.
-                self.db.sync(true)?;
+                self.db.sync()?;
             }
             for settling in synced {
                 count += usize::from(self.let_rest(&settling)?);

@@ -269,7 +269,7 @@ impl Store {
             }
         }
         if !cuts.is_empty() && !self.objects.is_volatile() {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         Ok(cuts)
     }
@@ -288,7 +288,7 @@ impl Store {
         self.namespace.put_cut(&inode, &mut objects, size_bytes, number, Some(now))?;
         drop(objects);
         if !self.objects.is_volatile() {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         Ok(Cut { ino, number, size_bytes, objects: spread })
     }
@@ -308,7 +308,7 @@ impl Store {
             self.namespace.put_cut(&inode, &mut objects, size_bytes, highest + 1, Some(now))?;
             drop(objects);
             if !self.objects.is_volatile() {
-                self.db.sync(true)?;
+                self.db.sync()?;
             }
             return Ok(Some(Cut { ino, number: highest + 1, size_bytes, objects: spread }));
         }
@@ -338,7 +338,7 @@ impl Store {
             }
         }
         if !cuts.is_empty() && !self.objects.is_volatile() {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         Ok(cuts)
     }
@@ -362,7 +362,7 @@ impl Store {
             })?;
         }
         if !found.is_empty() && !self.objects.is_volatile() {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         Ok(found)
     }

@@ -171,7 +171,7 @@ impl Namespace {
         changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
     ) -> Result<(), StoreError> {
         self.change_cluster_records(changes)?;
-        self.db.sync(true)
+        self.db.sync()
     }
 
     /// Makes these changes of what is kept of the cluster, all or none. A power cut may undo them until the next sync.

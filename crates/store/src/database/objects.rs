@@ -166,8 +166,8 @@ impl ObjectTables {
     }
 
     /// As [`Database::sync`].
-    pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
-        self.0.sync(data_only)
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.0.sync()
     }
 
     /// As [`Database::forget_verifier`].

@@ -48,7 +48,7 @@ impl Database {
         change.put(Table::Numbers, START, if is_same { host_start } else { "" });
         change.put(Table::Numbers, VERIFIER, verifier.to_le_bytes());
         change.commit()?;
-        self.sync(true)?;
+        self.sync()?;
         Ok(Stop { was_clean, may_be_undone: !is_same, verifier })
     }
 
@@ -81,7 +81,7 @@ impl Database {
         change.put(Table::Numbers, CLOSED, []);
         change.commit()?;
         self.is_closed.store(true, Relaxed);
-        self.sync(false)?;
+        self.sync()?;
         self.keep_witness()
     }
 }

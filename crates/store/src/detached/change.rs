@@ -66,7 +66,7 @@ impl ObjectStore {
         object.content.note_unrecorded();
         if is_synced && !self.is_volatile() {
             let records = object.content.records();
-            self.db.sync(true)?;
+            self.db.sync()?;
             object.content.note_synced(records);
         }
         Ok(())
@@ -168,7 +168,7 @@ impl ObjectStore {
             }
         })?;
         if !self.is_volatile() {
-            self.db.sync(true)?;
+            self.db.sync()?;
         }
         places.iter().try_for_each(|place| {
             self.protection.known.forget_object(&self.db, *place);

@@ -48,7 +48,7 @@ fn disturb(machine: &Machine, name: &str, ino: Ino) {
     machine.set(name, SetAttr { mtime: Some(TimeChange::Now), ..SetAttr::default() });
     machine.rename(name, "moved", RenameHow::Replace);
     machine.release_all(&[ino]);
-    store.db.sync(true).unwrap();
+    store.db.sync().unwrap();
 }
 
 #[test]

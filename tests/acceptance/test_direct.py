@@ -1,12 +1,16 @@
 """Programs that open files with O_DIRECT, on targets of which some go past the page cache of the server's host for them."""
 
+import contextlib
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import unittest
 from pathlib import Path
 
+from gluster import Gluster, can_have_gluster
 from service import PREFIX, Case, Mount, why_no_mount
 
 # Writes 1 MiB in each of the ways in which a descriptor comes to its flag, and one without it.
@@ -64,7 +68,31 @@ def goes_past_memory(directory):
         return mask & STATX_DIOALIGN != 0 and 1 <= memory <= 4096 and 1 <= offset <= 4096
 
 
-class Direct(Case):
+class Copies(Case):
+    """What holds on any file system."""
+
+    def copy_and_compare(self, server):
+        """By fio: each block has a checksum of its own in it."""
+        self.needs("fio")
+        for engine in ["psync", "posixaio"]:
+            with self.subTest(engine=engine):
+                server.run(
+                    "fio",
+                    "--name=direct",
+                    f"--filename={PREFIX}/{engine}",
+                    "--rw=randrw",
+                    "--bs=1M",
+                    "--size=64M",
+                    "--direct=1",
+                    "--verify=crc32c",
+                    f"--ioengine={engine}",
+                    "--iodepth=8",
+                    "--numjobs=1",
+                )
+        self.assertEqual(server.status()["checksums"]["damaged_total"], 0)
+
+
+class Direct(Copies):
     def objects(self, server):
         """The objects on a server, by the first bytes of what is in them."""
         found = {}
@@ -101,22 +129,40 @@ class Direct(Case):
         self.check(server, True)
 
     def test_copies_that_are_compared_afterwards(self):
-        """By fio: each block has a checksum of its own in it."""
-        self.needs("fio")
-        server = self.server()
-        for engine in ["psync", "posixaio"]:
-            with self.subTest(engine=engine):
-                server.run(
-                    "fio",
-                    "--name=direct",
-                    f"--filename={PREFIX}/{engine}",
-                    "--rw=randrw",
-                    "--bs=1M",
-                    "--size=64M",
-                    "--direct=1",
-                    "--verify=crc32c",
-                    f"--ioengine={engine}",
-                    "--iodepth=8",
-                    "--numjobs=1",
-                )
-        self.assertEqual(server.status()["checksums"]["damaged_total"], 0)
+        self.copy_and_compare(self.server())
+
+
+def written_past_memory(server):
+    """The first bytes of those objects that a server has open past the page cache. A file system in user space does not tell what is
+    in memory."""
+    process = Path(f"/proc/{server.process.pid}")
+    found = set()
+    for link in (process / "fd").iterdir():
+        # What is closed meanwhile is none of them.
+        with contextlib.suppress(FileNotFoundError):
+            path = os.readlink(link)
+            lines = (process / "fdinfo" / link.name).read_text().splitlines()
+            flags = next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
+            if "/objects/" in path and flags & os.O_DIRECT:
+                found.add(Path(path).read_bytes()[:1].decode())
+    return found
+
+
+@unittest.skipUnless(can_have_gluster(), "GlusterFS is not installed, or this is not root")
+class DirectOnGluster(Copies):
+    def server(self, *options):
+        home = Path(tempfile.mkdtemp(prefix="isonomia-gluster-"))
+        self.addCleanup(shutil.rmtree, home)
+        gluster = Gluster(home / "volume")
+        self.addCleanup(gluster.remove)
+        return super().server(*options, directory=gluster.mounts[0] / "files")
+
+    def test_which_descriptors_write_past_the_page_cache(self):
+        for cache in ["auto", "always"]:
+            server = self.server("--cache", cache)
+            with self.subTest(cache=cache):
+                server.run("python3", "-c", WRITE, PREFIX)
+                self.assertEqual(written_past_memory(server), {name[0] for name in DIRECT} if cache == "auto" else set())
+
+    def test_copies_that_are_compared_afterwards(self):
+        self.copy_and_compare(self.server())

@@ -179,8 +179,8 @@ impl Engine {
         })
     }
 
-    /// Everything that was committed is on stable storage when this returns. What the host keeps of the journal's file itself, such as
-    /// its times, is not, for which a file system would commit its own journal.
+    /// Everything that was committed is on stable storage when this returns. The times of the journal's file are not: for them a
+    /// file system would have to commit a journal of its own.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.check_fence()?;
         self.with(|open| {

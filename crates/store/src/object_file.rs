@@ -280,9 +280,8 @@ fn with_bounce<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
 }
 
 /// Whether files in `dir` can be read and written past the page cache; why not, if not. Some file systems take what is to go past
-/// it, and put it there all the same: true if this one says how it is to be done (`STATX_DIOALIGN`), in a way that is this module's,
-/// which kernels before 6.1 do not tell, or if it is in user space, where the kernel hands such requests on as they are, whatever
-/// the file system is.
+/// it, and put it there all the same. So it is true only of two kinds: those that say how it is to be done (`STATX_DIOALIGN`), in a
+/// way that is this module's, which kernels before 6.1 do not tell; and those in user space, for which the kernel sees to it.
 pub(crate) fn probe(dir: &Path) -> Result<bool, Errno> {
     let path = dir.join(PROBE);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::DIRECT;

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::cluster::Cluster;
 use crate::connection::{Connection, Pending};
 use crate::fetches::Fetches;
+use crate::first_writes::FirstWrites;
 use crate::histories::Histories;
 use crate::holders::Holders;
 use crate::intake::{BELL, Bell, Intake};
@@ -88,6 +89,8 @@ pub struct Core {
     pub histories: Histories,
     /// Who has the targets, under a policy of exclusive phases.
     pub phases: Phases,
+    /// Writes to files that rest.
+    pub first_writes: FirstWrites,
     /// What an fsync would have to flush.
     pub unsynced: Unsynced,
     /// Who may claim locks and mappings after a start.
@@ -178,6 +181,7 @@ impl Core {
             backups: Backups::default(),
             histories: Histories::default(),
             phases,
+            first_writes: FirstWrites::default(),
             unsynced,
             locks: Locks::default(),
             holders: Holders::default(),

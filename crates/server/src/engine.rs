@@ -60,6 +60,8 @@ pub enum Task {
     ReadAhead(PagesOf, Range<u64>),
     /// A piece of such a range whose turn has come, for a job that shares the target.
     Piece(Box<Piece>, RequestId),
+    /// What waits in [`crate::first_writes`].
+    FirstWrites,
 }
 
 impl Task {
@@ -68,7 +70,7 @@ impl Task {
     fn is_flush(&self) -> bool {
         match self {
             Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
-            Self::Stalled(_) | Self::ReadAhead(..) | Self::Piece(..) | Self::WriteBack(..) => false,
+            Self::Stalled(_) | Self::ReadAhead(..) | Self::Piece(..) | Self::WriteBack(..) | Self::FirstWrites => false,
             Self::Scrub(_) => true,
         }
     }
@@ -80,7 +82,7 @@ impl Task {
             Self::Stalled(stalled) => Some(stalled.pending.connection.job.id),
             Self::WriteBack(chunk, _) => Some(chunk.job),
             Self::Piece(piece, _) => Some(piece.job),
-            Self::Scrub(_) | Self::ReadAhead(..) => None,
+            Self::Scrub(_) | Self::ReadAhead(..) | Self::FirstWrites => None,
         }
     }
 }

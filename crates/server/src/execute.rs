@@ -182,6 +182,19 @@ fn finish_read(header: &RequestHeader, outcome: Result<usize, Refusal>) -> Reply
     finish(header, Op::Read, outcome, reply)
 }
 
+/// Whether a write is one that may be done, to a file or an object that rests: see [`crate::first_writes`].
+pub fn is_first_write(core: &Core, connection: &Connection, header: &RequestHeader) -> bool {
+    if header.is_for_object() {
+        return objects::is_first_write(core, connection, header);
+    }
+    let ino = Ino(header.ino);
+    core.store.rests(ino)
+        && header.len > 0
+        && core.store.namespace().check_is_here(ino).is_ok()
+        && proof::check_access(core, connection, header, access::WRITE).is_ok()
+        && check_target(core, header).is_ok()
+}
+
 /// Whether somebody writes past the page cache to the file or the object that a write is for: the host lets no other one write
 /// to it meanwhile.
 pub fn is_behind_direct_write(core: &Core, header: &RequestHeader) -> bool {

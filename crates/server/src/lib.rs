@@ -34,6 +34,7 @@ mod engine;
 mod execute;
 mod fetch;
 mod fetches;
+mod first_writes;
 #[doc(hidden)]
 pub mod from_peers;
 mod histories;

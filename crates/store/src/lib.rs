@@ -98,6 +98,7 @@ mod engine;
 mod error;
 mod extent;
 mod fence;
+mod first_write;
 #[cfg(test)]
 mod fixture;
 mod fsync;

@@ -14,7 +14,7 @@
 //!
 //! # How it is kept
 //! * *A settled file is written*, cut or extended: the entry is committed and the journal synced before the first byte
-//!   changes ([`Store::before_change`]). So each change from rest to work costs a sync; none is needed where nothing survives
+//!   changes ([`Store::before_change`], [`crate::first_write`]). So each change from rest to work costs a sync; none is needed where nothing survives
 //!   a power cut anyway.
 //! * *A new file is written*: the entry is committed, without a sync, before the first object exists. The record that
 //!   says that there are objects comes later, and the journal reaches storage from its beginning: whoever finds that
@@ -47,15 +47,14 @@
 //! whole one, as on other file systems.
 
 use crate::blocks::{BlockFault, sidecar_fault};
-use crate::content::{Content, LOST_WRITES, OBJECTS, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
+use crate::content::{Content, LOST_WRITES, Objects, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
 use crate::data::is_lost;
 use crate::detached::Detached;
 use crate::edit::ReclaimList;
-use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
+use crate::inode::{DIRTY, Inode, UNLINKED};
 use crate::object_file::ObjectFile;
 use crate::protect::Unsettled;
 use crate::{ObjectStore, Store, StoreError};
-use isonomia_units::Ino;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -109,72 +108,6 @@ impl Settling {
 }
 
 impl Store {
-    /// What must be on stable storage before the first byte of `inode` changes: that its checksums are about to, or that
-    /// it has none any more. The caller has [`Content::data`].
-    pub(crate) fn before_change(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
-        if !inode.written.load(Relaxed) {
-            inode.written.store(true, Relaxed);
-        }
-        if inode.has(SPREAD) {
-            return Ok(());
-        }
-        if inode.has(SUMS) && !self.objects.protection.is_on {
-            return self.give_up_sums(inode);
-        }
-        self.objects.unsettle(inode)
-    }
-
-    /// Checksums are off: after a write they would be wrong.
-    fn give_up_sums(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
-        let _namespace = self.namespace.own();
-        inode.clear(SUMS);
-        let mut edit = self.namespace.edit();
-        edit.record(inode);
-        let committed = edit.commit().and_then(|ReclaimList(_)| self.db.sync());
-        committed.inspect_err(|_| {
-            inode.set(SUMS);
-        })
-    }
-}
-
-impl ObjectStore {
-    pub(crate) fn unsettle(&self, content: &Content) -> Result<(), StoreError> {
-        let will_have_sums = self.protection.is_on && (content.has(SUMS) || !content.has(OBJECTS));
-        if !will_have_sums || content.has(UNSETTLED) {
-            return Ok(());
-        }
-        // Before the database: an entry for content that is removed meanwhile is then found and removed.
-        self.unsettled().entry(content.owner).or_default();
-        let mut change = self.db.change();
-        change.put_unsettled(content.owner);
-        change.commit()?;
-        if content.has(OBJECTS) && !self.is_volatile() {
-            self.db.sync()?;
-        }
-        content.set(UNSETTLED);
-        Ok(())
-    }
-}
-
-impl Store {
-    /// Whether who writes to the file next has to wait for the database, or for the device. For the database if the file rests, and is
-    /// to be known as written before its first byte changes; for the device if somebody writes to it past the page cache, as
-    /// the host lets nobody else write meanwhile. Of a file that was not looked up lately it is not known.
-    pub fn write_waits(&self, ino: Ino) -> bool {
-        let rests = |inode: Arc<Inode>| inode.has(SUMS) && inode.has(OBJECTS) && !inode.has(UNSETTLED);
-        !self.objects.is_volatile()
-            && self
-                .namespace
-                .inodes
-                .get(ino.0)
-                .is_none_or(|inode| inode.is_written_directly() || self.objects.protection.is_on && rests(inode))
-    }
-
-    /// Whether somebody writes to the file past the page cache.
-    pub fn is_written_directly(&self, ino: Ino) -> bool {
-        self.namespace.inodes.get(ino.0).is_some_and(|inode| inode.is_written_directly())
-    }
-
     /// Brings files that were not written since the last call to stable storage, with their checksums and sizes. To be
     /// called every few seconds, by a thread that may wait for the storage.
     pub fn settle(&self) -> Result<(), StoreError> {

@@ -284,6 +284,12 @@ pub(super) fn host_pages(core: &Core, connection: &Connection, header: &RequestH
     core.store.objects().host_pages_of_object(place, header.offset, u64::from(header.len))
 }
 
+/// Whether it is a write that may be done, to an object that rests.
+pub(super) fn is_first_write(core: &Core, connection: &Connection, header: &RequestHeader) -> bool {
+    let is_allowed = || check(core, connection, header, access::WRITE).is_ok();
+    core.store.objects().object_rests(ObjectPlace::of(&header.object_capability())) && header.len > 0 && is_allowed()
+}
+
 /// Writes in this mode.
 pub(super) fn write(
     core: &Core,

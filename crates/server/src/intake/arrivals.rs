@@ -185,10 +185,11 @@ impl Core {
             Some(cluster) => cluster.startup_queue.keep(pending),
             None => Some(pending),
         };
-        let_in.map_or(Ok(()), |pending| self.enqueue(target, pending, now))
+        let ready = let_in.and_then(|pending| self.keep_first_write(pending));
+        ready.map_or(Ok(()), |pending| self.enqueue(target, pending, now))
     }
 
-    /// Queues a request that had to wait until this server may serve.
+    /// Queues a request that had to wait before it could be.
     pub(crate) fn queue_kept(&self, pending: Pending) {
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
         let connection = pending.connection.clone();

@@ -20,7 +20,8 @@ MIB = 1 << 20
 data = mmap.mmap(-1, MIB)
 def write(name, fd):
     data[:] = name.encode()[:1] * MIB
-    assert os.pwrite(fd, data, 0) == MIB
+    pieces = [memoryview(data)[at : at + MIB // 16] for at in range(0, MIB, MIB // 16)]
+    assert os.pwritev(fd, pieces if name == "vectored" else [data], 0) == MIB
     os.fsync(fd)
     os.close(fd)
 flags = os.O_RDWR | os.O_CREAT
@@ -33,7 +34,8 @@ fd = os.open(path("cleared"), flags | os.O_DIRECT)
 fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_DIRECT)
 write("cleared", fd)
 write("plain", os.open(path("plain"), flags))
-for name in ["opened", "set", "cleared", "plain"]:
+write("vectored", os.open(path("vectored"), flags | os.O_DIRECT))
+for name in ["opened", "set", "cleared", "plain", "vectored"]:
     with open(path(name), "rb") as file:
         # What is read would be in memory afterwards.
         file.seek(MIB - 4096)
@@ -42,7 +44,7 @@ for name in ["opened", "set", "cleared", "plain"]:
 MIB = 1 << 20
 AT_EMPTY_PATH = 0x1000
 STATX_DIOALIGN = 0x2000
-DIRECT = {"opened", "set"}
+DIRECT = {"opened", "set", "vectored"}
 
 
 def begins_in_memory(path):
@@ -104,7 +106,7 @@ class Direct(Copies):
 
     def check(self, server, is_past):
         objects = self.objects(server)
-        for name in ["opened", "set", "cleared", "plain"]:
+        for name in ["opened", "set", "cleared", "plain", "vectored"]:
             self.assertEqual(objects[name[0]], not (is_past and name in DIRECT), name)
 
     def test_which_descriptors_write_past_the_page_cache(self):

@@ -47,6 +47,47 @@ static int is_f(const struct dirent *d)
     return d->d_name[0] == 'f';
 }
 
+/* Many buffers of all lengths in one call, written and read in different pieces, to the end of the file and beyond. */
+static void vectored(void)
+{
+    enum { BYTES = 3 << 20, COUNT = 64 };
+    static char from[BYTES], to[BYTES + 4096];
+    static const size_t lens[] = { 1, 0, 4095, 4096, 70001, 262143, 262144, 3, 400000 };
+    unsigned seed = 1;
+    for (int i = 0; i < BYTES; i++)
+        from[i] = (char) (seed = seed * 1103515245 + 12345) ^ (char) (seed >> 16);
+    int fd = open("vectored", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int by_position = 0; by_position < 2; by_position++)
+        for (int step = 1; step < 9; step++) {
+            struct iovec iov[COUNT];
+            size_t written = 0, read = 0;
+            for (int i = 0, at = 0; i < COUNT; i++, at += step) {
+                size_t len = lens[at % 9], left = BYTES - written;
+                iov[i] = (struct iovec) { from + written, len < left ? len : left };
+                written += iov[i].iov_len;
+            }
+            CHECK(ftruncate(fd, 0) == 0 && lseek(fd, 7, SEEK_SET) == 7);
+            CHECK((by_position ? pwritev(fd, iov, COUNT, 7) : writev(fd, iov, COUNT)) == (ssize_t) written);
+            CHECK(lseek(fd, 0, SEEK_CUR) == (by_position ? 7 : 7 + (off_t) written));
+            memset(to, 'x', sizeof to);
+            for (int i = 0, at = 4; i < COUNT; i++, at += step + 1) {
+                size_t len = lens[at % 9], left = sizeof to - read;
+                iov[i] = (struct iovec) { to + read, len < left ? len : left };
+                read += iov[i].iov_len;
+            }
+            CHECK(lseek(fd, 7, SEEK_SET) == 7);
+            size_t there = read < written ? read : written;
+            CHECK((by_position ? preadv(fd, iov, COUNT, 7) : readv(fd, iov, COUNT)) == (ssize_t) there);
+            CHECK(!memcmp(from, to, there));
+            for (size_t i = there; i < sizeof to; i++)
+                if (to[i] != 'x') {
+                    CHECK(!"bytes behind those that were read");
+                    break;
+                }
+        }
+    close(fd);
+}
+
 int main(void)
 {
     setvbuf(stdout, 0, _IOLBF, 0);
@@ -100,6 +141,7 @@ int main(void)
     char b[20] = { 0 };
     CHECK(pread(fd, b, 20, 0) == 10 && !memcmp(b, "viaabcdeen", 8));
     CHECK(preadv2(fd, &(struct iovec) { b, 4 }, 1, -1, 0) == 4 && lseek(fd, 0, SEEK_CUR) == 4);
+    vectored();
     CHECK(fcntl(fd, F_SETFL, O_APPEND) == 0 && (fcntl(fd, F_GETFL) & O_APPEND));
     CHECK(write(fd, "Z", 1) == 1 && lseek(fd, 0, SEEK_CUR) == 11);
     close(fd);

@@ -486,7 +486,7 @@ pub struct SimOptions {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "replay", "seed", "slice"])]
     pub trace: Vec<PathBuf>,
     /// With --trace: another policy than the one that was recorded
-    #[arg(long, value_name = "SPEC", requires = "trace")]
+    #[arg(long, value_name = "SPEC", requires = "trace", conflicts_with = "scenario")]
     pub policy: Option<PolicySpec>,
     /// Print the result as JSON
     #[arg(long)]

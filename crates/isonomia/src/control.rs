@@ -13,6 +13,7 @@ use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
 use isonomia_transport::socket::SocketError;
 use isonomia_units::Nanos;
+use std::path::{Path, PathBuf};
 
 /// A server that is alive answers within this time even when its machine is overloaded.
 pub const TIMEOUT: Nanos = Nanos(10_000_000_000);
@@ -40,7 +41,23 @@ pub struct PolicySet {
 
 /// The addresses that the options name, or the default.
 pub fn addresses(options: &ServerOptions) -> Addresses {
-    options.server.clone().unwrap_or_else(|| default_address().into())
+    options.server.as_ref().map_or_else(|| default_address().into(), from_anywhere)
+}
+
+/// The same addresses for who is in another directory later, as a program and a mount may be. A path that would be too long for
+/// a socket stays as it is.
+pub fn from_anywhere(addresses: &Addresses) -> Addresses {
+    let absolute = |address: &Address| match address {
+        Address::Unix(path) => format!("unix:{}", absolute(Path::new(path)).display()),
+        Address::Tcp(_) => address.to_string(),
+    };
+    let text = addresses.as_slice().iter().map(absolute).collect::<Vec<_>>().join(",");
+    text.parse().unwrap_or_else(|_| addresses.clone())
+}
+
+/// The same path for who is in another directory later.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Where a server of this user listens when nothing else is said.

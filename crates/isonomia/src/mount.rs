@@ -136,6 +136,12 @@ fn translate(options: &MountOptions) -> Result<Options> {
     if let Some(seconds) = options.timeout {
         translated.timeout = Nanos::from_secs(seconds);
     }
+    // The process that serves the mount goes to the root directory.
+    translated.server = control::from_anywhere(&translated.server);
+    translated.key_file = match translated.key_file.map(|path| control::absolute(Path::new(&path)).into_os_string()) {
+        Some(path) => Some(path.into_string().ok().context("not UTF-8")?),
+        None => None,
+    };
     Ok(translated)
 }
 

@@ -29,6 +29,10 @@ const NOT_EXECUTABLE: u8 = 126;
 pub fn run(options: &RunOptions) -> Result<ExitCode> {
     let [name, arguments @ ..] = options.command.as_slice() else { bail!("no command is given") };
     let Ok(path) = which::which(name) else {
+        if Path::new(name).components().count() > 1 && Path::new(name).exists() {
+            log::say(format_args!("{} cannot be executed", name.display()));
+            return Ok(ExitCode::from(NOT_EXECUTABLE));
+        }
         log::say(format_args!("{}: command not found", name.display()));
         return Ok(ExitCode::from(NOT_FOUND));
     };
@@ -64,7 +68,7 @@ fn environment(options: &RunOptions) -> Vec<(&'static str, OsString)> {
     [
         ("ISONOMIA_SERVER", Some(server.into())),
         ("ISONOMIA_SERVER_USER", number(options.server.reach.server_user)),
-        ("ISONOMIA_KEY_FILE", options.server.reach.key_file.as_ref().map(OsString::from)),
+        ("ISONOMIA_KEY_FILE", options.server.reach.key_file.as_deref().map(|path| control::absolute(path).into())),
         (handshake::SERVER_NAME, text(&options.server.reach.protection.server_name)),
         (handshake::INTEGRITY, options.server.reach.protection.integrity.map(|how| how.to_string().into())),
         (handshake::MUNGE_SOCKET, text(&options.server.reach.protection.munge_socket)),

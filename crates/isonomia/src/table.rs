@@ -97,7 +97,7 @@ pub fn rates(of: &[RateStatus]) -> String {
 
 /// What is served in a second under a rate, in what that counts.
 pub fn per_s(value: f64, rate: &str) -> String {
-    if rate.contains("ops/s") { format!("{value:.0} ops/s") } else { throughput(value) }
+    if rate.contains("ops/s") { format!("{:.0} ops/s", value.max(0.0).round() + 0.0) } else { throughput(value) }
 }
 
 /// The lines of a table of jobs, or one that says that there are none.

@@ -71,9 +71,13 @@ fn compare_as(who: Who, script: &str, programs: &[&str]) {
     }
 }
 
-/// Everything a program said, with its directory's name taken out.
+/// Everything a program said, with its directory's name taken out. Before that the name of the checkout is, which may have the
+/// other one in it.
 fn printed(output: Output, root: &str) -> String {
-    let streams = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).replace(root, "ROOT"));
+    let checkout =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).and_then(Path::to_str).expect("a path in UTF-8");
+    let without = |text: &str| text.replace(checkout, "CHECKOUT").replace(root, "ROOT");
+    let streams = [output.stdout, output.stderr].map(|text| without(&String::from_utf8_lossy(&text)));
     format!("{}\n--- stderr\n{}\n--- {}", streams[0], streams[1], output.status)
 }
 

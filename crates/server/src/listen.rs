@@ -7,7 +7,7 @@ use isonomia_transport::socket::{Deadline, SocketError, connect};
 use isonomia_units::Nanos;
 use nix::libc;
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::Mode;
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -22,6 +22,9 @@ pub enum ListenError {
     /// Somebody listens there.
     #[error("{0} is in use by another server")]
     InUse(Address),
+    /// Something else has that path.
+    #[error("{0}: a file is there that is no socket; move it away, or listen elsewhere")]
+    NoSocket(Address),
     /// TCP without a key.
     #[error("{0} needs a key file (--key-file) or --auth munge: clients on TCP prove who they are")]
     KeyMissing(Address),
@@ -106,8 +109,11 @@ fn refuse_descriptors(socket: &OwnedFd) {
     }
 }
 
-/// Removes the socket that a server left behind when it was killed.
+/// Removes the socket that a server left behind when it was killed; nothing else.
 fn clear_stale(address: &Address, path: &str) -> Result<(), ListenError> {
+    if rustix::fs::lstat(path).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) != FileType::Socket) {
+        return Err(ListenError::NoSocket(address.clone()));
+    }
     match connect(address, Deadline::after(Nanos::from_secs(1))) {
         // Its queue is full, and it does not get to it.
         Ok(_) | Err(SocketError::TimedOut) => Err(ListenError::InUse(address.clone())),

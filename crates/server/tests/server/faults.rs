@@ -384,6 +384,14 @@ fn a_second_server_is_refused_by_directory_and_by_address() {
     let text = refusal(config.clone());
     assert!(text.contains("unix:") && text.contains("in use by another server"), "{text}");
     config.dir = Some(running.dir.path().join("third"));
+    let precious = running.dir.path().join("precious");
+    std::fs::write(&precious, "notes").unwrap();
+    for path in [&precious, running.dir.path()] {
+        config.listen = vec![Address::Unix(path.to_str().unwrap().to_owned())];
+        let text = refusal(config.clone());
+        assert!(text.contains(path.to_str().unwrap()) && text.contains("no socket"), "{text}");
+    }
+    assert_eq!(std::fs::read(&precious).unwrap(), b"notes");
     config.listen = vec!["tcp:127.0.0.1:0".parse().unwrap(); 65];
     assert_eq!(refusal(config), "65 addresses to listen on, 64 at most");
     running.serves();

@@ -81,7 +81,7 @@ pub struct Record {
 pub struct Ran {
     /// Part of all service while it was contended: see [`Prediction::share_to_ns`].
     pub share: f64,
-    /// From the first request's arrival to the last one's end.
+    /// From the arrival of the first request that its programs asked for to the end of the last one.
     pub makespan_ns: u64,
     /// Service, in slices of the time.
     pub slices_ns: Vec<u64>,
@@ -388,15 +388,22 @@ impl Record {
         let service = |requests: &[usize]| requests.iter().map(|at| self.requests[*at].took.0).sum::<u64>();
         let all = of_job.values().map(|requests| service(requests)).sum::<u64>().max(1) as f64;
         let counts = |requests: &[usize]| service(requests) as f64 / all >= SHARE_COUNTED;
-        let first = |times: &[(Nanos, Nanos)], requests: &[usize]| requests.iter().map(|at| times[*at].0).min();
-        let last = |times: &[(Nanos, Nanos)], requests: &[usize]| requests.iter().map(|at| times[*at].1).max();
+        // What a server does by itself, and what comes with the end of a program, comes when it came whatever the policy: it says
+        // nothing of when a job is done, unless there is nothing else of it.
+        let asked_for = |requests: &[usize]| -> Vec<usize> {
+            let asked = requests.iter().copied().filter(|at| self.requests[*at].nature.operation.is_some());
+            let asked: Vec<_> = asked.collect();
+            if asked.is_empty() { requests.to_owned() } else { asked }
+        };
+        let first = |times: &[(Nanos, Nanos)], of: &[usize]| asked_for(of).iter().map(|at| times[*at].0).min();
+        let last = |times: &[(Nanos, Nanos)], of: &[usize]| asked_for(of).iter().map(|at| times[*at].1).max();
         let counted = || of_job.values().filter(|requests| counts(requests));
         let from = counted().filter_map(|requests| first(recorded, requests)).max().unwrap_or(self.from);
         let ends = |times| counted().filter_map(|requests| last(times, requests)).min().unwrap_or(self.to);
         let to = ends(recorded).min(ends(simulated));
         // Jobs that were never there together are compared over all of the time.
         let (from, to) = if from < to { (from, to) } else { (self.from, self.to) };
-        let end = last(simulated, &(0..simulated.len()).collect::<Vec<_>>()).unwrap_or(self.to).max(self.to);
+        let end = simulated.iter().map(|(_, end)| *end).max().unwrap_or(self.to).max(self.to);
         let slice = Nanos(end.since(self.from).0.div_ceil(SLICES).max(1));
         let within = |times: &[(Nanos, Nanos)], requests: &[usize]| {
             let is_in = |at: &&usize| (from..=to).contains(&times[**at].1);

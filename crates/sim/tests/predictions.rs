@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot be read fails the test")]
 
+use isonomia_policy::Nature;
 use isonomia_policy::trace::{Call, Entry, Journal};
 use isonomia_sim::predict::{self, Prediction};
 use isonomia_sim::request::run_recorded;
@@ -181,6 +182,29 @@ fn another_policy_is_predicted_as_if_it_had_been_followed() {
         let moved = prediction.jobs.iter().map(|job| job.makespan_difference.abs()).fold(0.0, f64::max);
         assert!(moved > 0.05, "{from} → {to}: {moved}");
     }
+}
+
+/// As where a program that ends gives back its files: that has no operation, and comes when it came.
+#[test]
+fn what_no_program_asked_for_does_not_say_when_a_job_is_done() {
+    let mut entries = recorded("fifo");
+    let plain = predict::read(written(&entries).path()).unwrap().predict(Some(&"job-fair".parse().unwrap()));
+    for wanted in ["few", "many"] {
+        let job = entries.iter().find_map(|entry| match &entry.call {
+            Call::SetJob { job, info, .. } if *info.name == *wanted => Some(*job),
+            _ => None,
+        });
+        let of_job = |entry: &&mut Entry| matches!(&entry.call, Call::Enqueue { job: of, .. } if Some(*of) == job);
+        let last = entries.iter_mut().rev().find(of_job).unwrap();
+        let Call::Enqueue { nature, .. } = &mut last.call else { unreachable!("it was looked for") };
+        *nature = Nature::OWN;
+    }
+    let found = predict::read(written(&entries).path()).unwrap().predict(Some(&"job-fair".parse().unwrap()));
+    for (job, of_plain) in found.jobs.iter().zip(&plain.jobs) {
+        let (found, plain) = (job.simulated.makespan_ns as f64, of_plain.simulated.makespan_ns as f64);
+        assert!((found / plain - 1.0).abs() < 0.03, "{}: {found} ns, {plain} without", job.job);
+    }
+    assert!(found.share_to_ns.abs_diff(plain.share_to_ns) < plain.share_to_ns / 30);
 }
 
 #[test]

@@ -126,7 +126,7 @@ mod tests {
             ("0,read,5,0", "p.csv:2: requests"),
             ("1,read,5,1\n0.5,read,5,1", "p.csv:3: start_s"),
             ("0,read,5", "p.csv:2: "),
-            ("", "p.csv:0: no phase"),
+            ("", "p.csv: no phase"),
         ] {
             let error = parse(Path::new("p.csv"), &format!("{header}{rows}\n")).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{rows}: {error}");

@@ -12,7 +12,7 @@ pub const FILE_LEN_MAX: u64 = 64 << 20;
 
 /// Something in an input file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {}{what}", file.display(), Prefix(field))]
+#[error("{}:{} {}{what}", file.display(), Line(*line), Prefix(field))]
 pub struct SourceError {
     /// The file.
     pub file: PathBuf,
@@ -22,6 +22,15 @@ pub struct SourceError {
     pub field: String,
     /// What is wrong, and what is allowed.
     pub what: String,
+}
+
+/// What stands after a file's name and a colon; nothing of the file as a whole.
+struct Line(usize);
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, "{}:", self.0) }
+    }
 }
 
 struct Prefix<'a>(&'a str);

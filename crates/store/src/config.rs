@@ -130,7 +130,7 @@ impl StoreConfig {
         }
         let stripe = self.default_layout.stripe_bytes;
         if stripe == 0 || !stripe.is_multiple_of(Layout::STRIPE_ALIGN_BYTES) {
-            return Err(OpenError::Config("a stripe is a positive multiple of 4096 bytes"));
+            return Err(OpenError::Config("stripe_size (--stripe-size) is a positive multiple of 4096 bytes"));
         }
         if self.default_layout.stripe_count == 0 {
             return Err(OpenError::Config("a file needs at least one target"));

@@ -2,7 +2,7 @@
 //! written ([`Store::begin_writing`]). One sync of the metadata does for all that wait; at the target each would wait for one
 //! with a place of the target's depth, and those of others behind it.
 //!
-//! What waits is bounded as the queues of targets are: by what a connection may have under way, and by the number of connections.
+//! What waits is bounded by what a connection may have under way, and by the number of connections.
 //!
 //! [`Store::begin_writing`]: isonomia_store::Store::begin_writing
 

@@ -87,7 +87,7 @@ impl Core {
 
     /// Whether a write waits for more than what is measured of others: workers are too few to do so. A write past the page cache
     /// waits for the device, and the host lets no others write to the file meanwhile. One to a mapped file waits for the lock of
-    /// its segment while all of that is read or written back. One to a file that rests again waits for a sync of the database.
+    /// its segment while all of that is read or written back. One to a file that rests, and was not [kept](crate::first_writes), syncs the database.
     fn is_long_wait(&self, target: &Target, pending: &Pending) -> bool {
         let ino = Ino(pending.header.ino);
         target.is_past_cache(pending.op, &pending.header)

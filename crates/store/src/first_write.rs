@@ -44,7 +44,13 @@ impl Store {
     /// Whether the next write to the file would sync the database first. Of a file that was not looked up lately it is not known;
     /// false then.
     pub fn rests(&self, ino: Ino) -> bool {
-        self.namespace.inodes.get(ino.0).is_some_and(|inode| !inode.has(SPREAD) && self.objects.rests(&inode.content))
+        // Where nothing rests nothing is looked up for each write.
+        self.objects.waits_at_rest()
+            && self
+                .namespace
+                .inodes
+                .get(ino.0)
+                .is_some_and(|inode| !inode.has(SPREAD) && self.objects.rests(&inode.content))
     }
 
     /// Whether who writes to the file next has to wait for the database, as [`Self::rests`] says, or for the device, as the host lets
@@ -64,8 +70,8 @@ impl Store {
     }
 
     /// Has it on stable storage that these files and objects are being written, for those that rest, by one sync of the
-    /// database: the next write to each need not wait for one, unless the file comes to rest again before. One that somebody has for himself at the
-    /// moment, as who cuts it does, is left to its write.
+    /// database: the next write to each need not wait for one, unless the file comes to rest again before. One that somebody has
+    /// for himself at the moment or is about to, as who cuts it does, is left to its write.
     pub fn begin_writing(&self, files: &[Ino], objects: &[ObjectPlace]) -> Result<(), StoreError> {
         let inodes: Vec<_> = files.iter().filter_map(|ino| self.namespace.inodes.get(ino.0)).collect();
         let detached: Vec<_> = objects.iter().filter_map(|place| self.objects.detached.get(*place)).collect();
@@ -75,6 +81,8 @@ impl Store {
             .filter_map(|content| Some((content.data.try_read().ok()?, content)))
             .filter(|(_, content)| self.objects.rests(content) && !content.has(RECLAIMED))
             .unzip();
+        // The write is to come: who settles what was not written lately leaves these alone once.
+        to_be_told.iter().for_each(|content| content.written.store(true, Relaxed));
         let told = self.objects.unsettle_all(&to_be_told);
         drop(shared);
         told
@@ -84,11 +92,16 @@ impl Store {
 impl ObjectStore {
     /// The same for an object.
     pub fn object_rests(&self, place: ObjectPlace) -> bool {
-        self.detached.get(place).is_some_and(|object| self.rests(&object.content))
+        self.waits_at_rest() && self.detached.get(place).is_some_and(|object| self.rests(&object.content))
+    }
+
+    /// Whether the first write to what rests waits for anything.
+    fn waits_at_rest(&self) -> bool {
+        !self.is_volatile() && self.protection.is_on
     }
 
     fn rests(&self, content: &Content) -> bool {
-        !self.is_volatile() && content.has(OBJECTS) && self.is_to_be_unsettled(content)
+        self.waits_at_rest() && content.has(OBJECTS) && self.is_to_be_unsettled(content)
     }
 
     fn is_to_be_unsettled(&self, content: &Content) -> bool {
@@ -101,6 +114,7 @@ impl ObjectStore {
         if self.is_to_be_unsettled(content) { self.unsettle_all(&[content]) } else { Ok(()) }
     }
 
+    /// The same for several, all of which are to be unsettled. The caller has the data of each.
     fn unsettle_all(&self, contents: &[&Content]) -> Result<(), StoreError> {
         if contents.is_empty() {
             return Ok(());
@@ -111,14 +125,20 @@ impl ObjectStore {
             self.unsettled().entry(content.owner).or_default();
             change.put_unsettled(content.owner);
         }
-        change.commit()?;
-        if contents.iter().any(|content| content.has(OBJECTS)) && !self.is_volatile() {
-            self.db.sync()?;
-        }
+        let is_synced = contents.iter().any(|content| content.has(OBJECTS)) && !self.is_volatile();
+        let told = change.commit().and_then(|()| if is_synced { self.db.sync() } else { Ok(()) });
+        // Memory has entries of what is marked only: by another one, content that is loaded again would pass for told, and what is settled
+        // at a stop would never be all. Somebody else may have told of the same content meanwhile, or failed to.
+        let mut unsettled = self.unsettled();
         for content in contents {
-            content.set(UNSETTLED);
+            if told.is_ok() {
+                unsettled.entry(content.owner).or_default();
+                content.set(UNSETTLED);
+            } else if !content.has(UNSETTLED) {
+                unsettled.remove(&content.owner);
+            }
         }
-        Ok(())
+        told
     }
 }
 
@@ -127,13 +147,18 @@ mod tests {
     use super::*;
     use crate::checksum::ObjectId;
     use crate::fixture::{config, create, now};
-    use isonomia_units::TargetId;
+    use crate::{Ownership, StoreConfig};
+    use isonomia_units::{Nanos, TargetId};
 
     const COUNT: usize = 20;
 
     /// A store that takes its directory for a disk, and files in it that rest.
     fn at_rest(dir: &std::path::Path) -> (Store, Vec<Ino>) {
-        let mut store = Store::open(&config(dir)).unwrap();
+        at_rest_in(&config(dir))
+    }
+
+    fn at_rest_in(config: &StoreConfig) -> (Store, Vec<Ino>) {
+        let mut store = Store::open(config).unwrap();
         store.objects.removal.is_volatile = false;
         let files: Vec<Ino> = (0..COUNT).map(|number| create(&store, &format!("file {number}"))).collect();
         assert!(files.iter().all(|ino| store.write(*ino, 0, b"first", now()).is_ok()));
@@ -168,6 +193,31 @@ mod tests {
         (0..2).for_each(|_| store.settle().unwrap());
         assert_eq!(store.objects().checksum_status().unsettled_files, 0);
         assert!(files.iter().all(|ino| store.rests(*ino)));
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_not_taken_for_told() {
+        let dir = tempfile::tempdir().unwrap();
+        // One fence for the database and the targets.
+        let ownership = Some(Ownership { wait: Nanos(1), ..Ownership::new("io1".to_owned(), 3, false) });
+        let (store, files) = at_rest_in(&StoreConfig { ownership, ..config(dir.path()) });
+        let told = store.begin_writing(&files[..1], &[]);
+        assert!(told.is_ok() && !store.rests(files[0]));
+        // From now on the database takes nothing.
+        store.fence().end(None);
+        assert!(store.begin_writing(&files, &[]).is_err());
+        assert!(store.write(files[1], 0, b"again", now()).is_err());
+        assert_eq!(store.objects().checksum_status().unsettled_files, 1, "what was told before stays");
+        assert!(!store.rests(files[0]) && files[1..].iter().all(|ino| store.rests(*ino)));
+    }
+
+    #[test]
+    fn what_is_about_to_be_written_outlasts_a_look_for_what_was_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, files) = at_rest(dir.path());
+        store.begin_writing(&files, &[]).unwrap();
+        store.settle().unwrap();
+        assert!(!files.iter().any(|ino| store.rests(*ino)));
     }
 
     #[test]

@@ -26,7 +26,8 @@ impl Core {
                 return;
             }
             let (mut files, mut objects) = (BTreeSet::new(), BTreeSet::new());
-            for Pending { header, .. } in &waiting {
+            // Nobody waits for what was asked on a connection that was closed meanwhile.
+            for Pending { header, .. } in waiting.iter().filter(|pending| !pending.connection.is_closed()) {
                 if header.is_for_object() {
                     objects.insert(ObjectPlace::of(&header.object_capability()));
                 } else {
@@ -51,6 +52,7 @@ mod tests {
     use isonomia_testbed::skip;
     use isonomia_units::{JobInfo, Nanos};
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     const COUNT: usize = 20;
 
@@ -98,6 +100,21 @@ mod tests {
         assert!(!files.iter().any(|file| core.store.rests(Ino(file.ino))));
         assert!(core.keep_first_write(write(&files[0])).is_some(), "another one has nothing to wait for");
         core.targets[0].engine.stop();
+    }
+
+    #[test]
+    fn a_write_whose_connection_is_closed_meanwhile_is_not_queued_and_what_it_owed_is_owed_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let core = testing::core(dir.path(), false);
+        let Some(files) = at_rest(&core) else { return };
+        let write = Pending { owed: Nanos(7), ..writes(&core)(&files[0]) };
+        let connection = write.connection.clone();
+        // Before a thread takes it.
+        assert!(core.first_writes.keep(write, || true).is_none());
+        connection.is_closed.store(true, Ordering::Release);
+        core.serve_first_writes();
+        assert!(core.targets[1].is_empty() && core.store.rests(Ino(files[0].ino)));
+        assert_eq!(connection.job.debts.take(false), Nanos(7));
     }
 
     #[test]

@@ -189,12 +189,18 @@ impl Core {
         ready.map_or(Ok(()), |pending| self.enqueue(target, pending, now))
     }
 
-    /// Queues a request that had to wait before it could be.
+    /// Queues a request that had to wait before it could be, unless its connection was closed meanwhile.
     pub(crate) fn queue_kept(&self, pending: Pending) {
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
         let connection = pending.connection.clone();
+        if connection.is_closed() {
+            return connection.job.debts.put_back(target.is_metadata(), pending.owed);
+        }
         if let Err(reason) = self.enqueue(target, pending, clock::now()) {
             self.close(&connection, Some(&reason));
+        } else if connection.is_closed() {
+            // Who closed it may have looked for its requests before this one was among them.
+            target.cancel(clock::now(), connection.id);
         }
     }
 

@@ -47,11 +47,11 @@ pub fn addresses(options: &ServerOptions) -> Addresses {
 /// The same addresses for who is in another directory later, as a program and a mount may be. A path that would be too long for
 /// a socket stays as it is.
 pub fn from_anywhere(addresses: &Addresses) -> Addresses {
-    let absolute = |address: &Address| match address {
+    let text_of = |address: &Address| match address {
         Address::Unix(path) => format!("unix:{}", absolute(Path::new(path)).display()),
         Address::Tcp(_) => address.to_string(),
     };
-    let text = addresses.as_slice().iter().map(absolute).collect::<Vec<_>>().join(",");
+    let text = addresses.as_slice().iter().map(text_of).collect::<Vec<_>>().join(",");
     text.parse().unwrap_or_else(|_| addresses.clone())
 }
 

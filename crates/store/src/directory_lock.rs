@@ -16,6 +16,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The file that is locked by whoever has the directory of a store's metadata.
+pub(crate) const LOCK: &str = "lock";
 /// The file that is locked by whoever replaces another one.
 pub(crate) const TURN: &str = "lock.turn";
 const TRIES: u32 = 20;
@@ -29,6 +31,13 @@ impl Drop for DirectoryLock {
         // Closing it, which comes next, does the same but for that program.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
+}
+
+/// Whether `dir` is the directory of the metadata of a store that nobody has any more. False where that cannot be told.
+pub fn is_left(dir: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(dir.join(LOCK), flags, Mode::empty());
+    file.and_then(|file| try_lock(&file)).is_ok()
 }
 
 /// Locks the file `name` in `dir`; it is created if there is none.

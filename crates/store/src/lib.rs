@@ -151,6 +151,7 @@ pub use data::Cached;
 pub use database::ClusterRecord;
 pub use detached::{ObjectStat, ObjectWritten};
 pub use directories::first_there;
+pub use directory_lock::is_left;
 pub use durable::{fill_random, write as write_durably};
 pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};

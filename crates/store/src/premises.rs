@@ -34,7 +34,7 @@ pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
 /// What a store's directory has in it, besides files that are being written.
 const OURS: [&str; 14] = [
-    "lock",
+    directory_lock::LOCK,
     directory_lock::TURN,
     IDENTITY,
     "identity.new",
@@ -86,7 +86,7 @@ impl Premises {
     pub fn enter(config: &StoreConfig) -> Result<Self, OpenError> {
         create_dir(&config.dir)?;
         let take_over = config.ownership.as_ref().is_some_and(|ownership| ownership.take_over);
-        let (dir_lock, is_forced) = directory_lock::take_or_replace(&config.dir, "lock", take_over)?;
+        let (dir_lock, is_forced) = directory_lock::take_or_replace(&config.dir, directory_lock::LOCK, take_over)?;
         let mut locks = vec![dir_lock];
         let recorded = Identity::read(&config.dir, IDENTITY)?;
         let identity = match &recorded {

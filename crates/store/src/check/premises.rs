@@ -30,7 +30,7 @@ pub(super) fn look(config: &StoreConfig, check: &mut Check<'_>, checked: &mut Ch
         // There is nothing that identity and keys could be of.
         return Ok(nothing);
     }
-    let _lock = directory_lock::take(&config.dir, "lock")?;
+    let _lock = directory_lock::take(&config.dir, directory_lock::LOCK)?;
     let (mut is_in_the_way, mut is_keyed_anew) = (false, false);
     let mut tell = |kind, what: String, repair: Option<&str>| {
         let what =

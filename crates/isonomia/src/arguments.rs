@@ -233,7 +233,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "TIME")]
     pub scrub: Option<ScrubPeriod>,
     /// Serve metrics to Prometheus at this address, such as 127.0.0.1:9180
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = endpoint)]
     pub metrics: Option<SocketAddr>,
     /// Record every decision in FILE, for `isonomia sim --replay FILE`; slows the server down, for trials only
     #[arg(long, value_name = "FILE")]
@@ -268,16 +268,16 @@ pub struct RunOptions {
     /// What the job is called, the same in each run of its application [default: the scheduler's name for it]
     #[arg(long, value_parser = name)]
     pub title: Option<String>,
-    /// User that the job is charged to
+    /// User that the job is charged to; only a server with --trust-clients believes it
     #[arg(long, value_parser = name)]
     pub user: Option<String>,
-    /// Group (account, project) that the job is charged to
+    /// Group (account, project) that the job is charged to; only a server with --trust-clients believes it
     #[arg(long, value_parser = name)]
     pub group: Option<String>,
-    /// Compute nodes of the job
+    /// Compute nodes of the job; only a server with --trust-clients believes it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub nodes: Option<u32>,
-    /// Priority of the job; larger is more
+    /// Priority of the job, larger is more; only a server with --trust-clients believes it
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pub priority: Option<u32>,
     /// Longest wait for the server before an operation fails, in whole seconds, such as 10s [default: 30s]
@@ -515,6 +515,10 @@ fn name(text: &str) -> Result<String, String> {
         1..=isonomia_units::NAME_LEN_MAX => Ok(text.to_owned()),
         len => Err(format!("a name of {len} bytes (allowed: 1 to {})", isonomia_units::NAME_LEN_MAX)),
     }
+}
+
+fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "not an address (allowed: IP:PORT, such as 127.0.0.1:9180)".to_owned())
 }
 
 fn prefix(text: &str) -> Result<String, String> {

@@ -175,7 +175,7 @@ mod tests {
             assert!(text.contains(word), "{word}");
         }
         assert_eq!(std::fs::read(png).unwrap()[1..4], *b"PNG");
-        let error = plot.save(Path::new("/nonexistent/b.png"), Path::new("/nonexistent/b.svg")).unwrap_err();
+        let error = plot.save(&dir.path().join("none/b.png"), &dir.path().join("none/b.svg")).unwrap_err();
         assert!(error.to_string().contains("throughput"), "{error}");
     }
 }

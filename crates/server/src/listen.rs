@@ -20,7 +20,7 @@ const BACKLOG: i32 = 4_096;
 #[non_exhaustive]
 pub enum ListenError {
     /// Somebody listens there.
-    #[error("{0} is in use by another server")]
+    #[error("{0} is in use by another server; listen elsewhere (--listen)")]
     InUse(Address),
     /// Something else has that path.
     #[error("{0}: a file is there that is no socket; move it away, or listen elsewhere")]

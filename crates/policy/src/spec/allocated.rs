@@ -14,7 +14,7 @@
 
 use crate::spec::scheme::Scheme;
 use crate::spec::settings::{Settings, TIMES, exact};
-use crate::spec::text::{ParsePolicyError, read_chain_to_end, write_chain};
+use crate::spec::text::{ParsePolicyError, write_chain};
 use crate::spec::{Entity, Level, Weight};
 use isonomia_units::Nanos;
 use std::collections::BTreeSet;
@@ -205,7 +205,7 @@ fn read_settings(settings: &Settings, mut method: Method) -> Result<Scheme, Pars
         }
         match (key, &mut method) {
             ("decide", _) => decide = Some(time(settings, item, value, DECIDE_MIN, DECIDE_MAX)?),
-            ("tree", _) => tree = Some(read_chain_to_end(value)?),
+            ("tree", _) => tree = Some(settings.tree(item, value)?),
             ("throttle", Method::Throttle { part, .. }) => *part = settings.part(item, value)?,
             (_, Method::Gift(gift)) => read_gift(settings, item, (key, value), gift)?,
             _ => return Err(settings.bad(item, "no setting has this name")),
@@ -332,7 +332,7 @@ mod tests {
             ("gift{order=attained}", vec!["no setting has this name"]),
             ("bsip{throttle=0.1}", vec!["setting of bsip", "no setting has this name"]),
             ("tsa{redemption=0.1}", vec!["setting of tsa", "throttle=0.000001 to 1"]),
-            ("mbw{tree=fifo}", vec!["\"fifo\" is not part of a policy"]),
+            ("mbw{tree=fifo}", vec!["\"tree=fifo\"", "\"fifo\" is none of group"]),
             ("gift{decide=601s", vec!["closing brace is missing"]),
         ] {
             let message = text.parse::<PolicySpec>().unwrap_err().to_string();

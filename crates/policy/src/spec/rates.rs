@@ -122,7 +122,9 @@ pub enum BadRule {
         amount: String,
     },
     /// It would never be reached.
-    #[error("rule {rule} would select nothing: rule {before}, which comes before it, takes everything that it is for")]
+    #[error(
+        "rule {rule} would select nothing: rule {before}, which comes before it, takes everything that it is for; put {rule} before {before}"
+    )]
     Unreachable {
         /// The rule.
         rule: String,

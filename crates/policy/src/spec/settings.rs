@@ -121,6 +121,18 @@ impl<'a> Settings<'a> {
         number.ok_or_else(|| self.bad(item, "it is not a part of one"))
     }
 
+    /// The levels of a sharing tree.
+    pub(crate) fn tree(&self, item: &str, value: &str) -> Result<Vec<Level>, ParsePolicyError> {
+        read_chain_to_end(value).map_err(|error| match error {
+            // What a whole policy may be is more than what a tree may be.
+            ParsePolicyError::UnknownWord { word } => {
+                self.bad(item, format!("{word:?} is none of group, user, job, size and priority"))
+            }
+            ParsePolicyError::NotFair { .. } => self.bad(item, "it does not end in -fair"),
+            error => error,
+        })
+    }
+
     pub(crate) fn selector(&self, key: &str) -> Result<Selector, ParsePolicyError> {
         let (word, name) = key.split_once(':').ok_or_else(|| self.bad(key, "no setting has this name"))?;
         let entity = [Entity::Group, Entity::User, Entity::Job].into_iter().find(|entity| entity.word() == word);
@@ -159,7 +171,7 @@ fn read_coflow(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
                 let found = Order::ALL.into_iter().find(|order| order.word() == value);
                 settings.once(&mut order, item, found.ok_or_else(|| settings.bad(item, "there is no such order"))?)?;
             }
-            "tree" => settings.once(&mut tree, item, read_chain_to_end(value)?)?,
+            "tree" => settings.once(&mut tree, item, settings.tree(item, value)?)?,
             _ => return Err(settings.bad(item, "no setting has this name")),
         }
     }
@@ -180,7 +192,7 @@ fn read_fair_finish(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
                 let found = Sizes::ALL.into_iter().find(|sizes| sizes.word() == value);
                 settings.once(&mut sizes, item, found.ok_or_else(|| settings.bad(item, "there are no such sizes"))?)?;
             }
-            "tree" => settings.once(&mut tree, item, read_chain_to_end(value)?)?,
+            "tree" => settings.once(&mut tree, item, settings.tree(item, value)?)?,
             _ => return Err(settings.bad(item, "no setting has this name")),
         }
     }
@@ -202,7 +214,7 @@ fn read_exclusive(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
             }
             "lease" => settings.once(&mut lease, item, settings.quantity(value)?)?,
             "gap" => settings.once(&mut gap, item, settings.quantity(value)?)?,
-            "tree" => settings.once(&mut tree, item, read_chain_to_end(value)?)?,
+            "tree" => settings.once(&mut tree, item, settings.tree(item, value)?)?,
             _ => return Err(settings.bad(item, "no setting has this name")),
         }
     }
@@ -381,8 +393,12 @@ mod tests {
             ("coflow{guarantee=0}", vec!["\"guarantee=0\"", "part of one"]),
             ("coflow{guarantee=1.1}", vec!["part of one", "0.000001 to 1"]),
             ("coflow{order=fifo}", vec!["no such order", "order=slowdown"]),
-            ("coflow{tree=fifo}", vec!["\"fifo\" is not part of a policy"]),
-            ("coflow{tree=user-then-size}", vec!["without -fair"]),
+            (
+                "coflow{tree=fifo}",
+                vec!["\"tree=fifo\"", "\"fifo\" is none of group", "tree=a policy that ends in -fair"],
+            ),
+            ("coflow{tree=user-then-size}", vec!["\"tree=user-then-size\"", "does not end in -fair"]),
+            ("coflow{tree=job-user-fair}", vec!["follows \"job\", which ends the chain"]),
             ("coflow{g=1}", vec!["\"g=1\"", "no setting has this name"]),
             ("coflow{order=attained,order=attained}", vec!["set twice"]),
             ("coflow{guarantee=1", vec!["closing brace is missing"]),
@@ -401,7 +417,7 @@ mod tests {
             ("exclusive{gap=2s,lease=1s}", vec!["\"2s\"", "no longer than the lease"]),
             ("exclusive{gap=soon}", vec!["\"soon\""]),
             ("exclusive{lease=1s,lease=1s}", vec!["set twice"]),
-            ("exclusive{tree=fifo}", vec!["\"fifo\" is not part of a policy"]),
+            ("exclusive{tree=fifo}", vec!["\"fifo\" is none of group"]),
             ("exclusive{holder=ada}", vec!["no setting has this name"]),
             ("exclusive+latency{p99=2ms,job:a}", vec!["exclusive cannot have a latency class"]),
             ("tbf", vec!["setting of tbf: it has no rule", "job:NAME=RATE"]),

@@ -32,6 +32,33 @@ const ALLOWED: &str = "fifo, or group, user, job, size, priority joined by -then
                        esa, tmf, rnd; any of them with a class such as \
                        +latency{p99=2ms,user:ada} behind it";
 
+/// The words of a policy, but for `-then-`.
+const WORDS: [&str; 21] = [
+    "fifo",
+    "group",
+    "user",
+    "job",
+    "size",
+    "priority",
+    "fair",
+    "coflow",
+    "fair-finish",
+    "exclusive",
+    "tbf",
+    "mclock",
+    "set10",
+    "gift",
+    "pofs",
+    "bsip",
+    "mbw",
+    "tsa",
+    "esa",
+    "tmf",
+    "rnd",
+];
+/// From what likeness (Jaro, 0 to 1) on a word is named that may have been meant: where options of programs are named as well.
+const ALIKE: f64 = 0.7;
+
 /// Why a policy's text could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -43,7 +70,7 @@ pub enum ParsePolicyError {
         len: usize,
     },
     /// Not a word of a policy.
-    #[error("{word:?} is not part of a policy (allowed: {ALLOWED})")]
+    #[error("{word:?} is not part of a policy{} (allowed: {ALLOWED})", meant(word))]
     UnknownWord {
         /// The offending word, empty if one is missing.
         word: String,
@@ -127,6 +154,13 @@ pub enum ParsePolicyError {
         /// What the policy can be told.
         allowed: &'static str,
     },
+}
+
+/// What was probably meant by a word that is none, as a question.
+fn meant(word: &str) -> String {
+    let close = |known: &&str| strsim::jaro(word, known) > ALIKE && *known != word;
+    let alike = WORDS.into_iter().filter(close).max_by(|a, b| strsim::jaro(word, a).total_cmp(&strsim::jaro(word, b)));
+    alike.map_or_else(String::new, |known| format!("; did you mean {known:?}?"))
 }
 
 impl FromStr for PolicySpec {
@@ -339,6 +373,9 @@ mod tests {
     #[test]
     fn names_the_offending_word_and_what_is_allowed() {
         for (text, parts) in [
+            ("job-fare", vec!["\"fare\" is not part", "did you mean \"fair\"?"]),
+            ("usr-fair", vec!["\"usr\" is not part", "did you mean \"user\"?"]),
+            ("fairfinish", vec!["did you mean \"fair-finish\"?"]),
             ("", vec!["\"\" is not part", "allowed: fifo, or group, user, job, size, priority"]),
             ("fair", vec!["\"fair\""]),
             ("usr-fair", vec!["\"usr\" is not part", "user-then-size-fair"]),

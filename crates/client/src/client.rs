@@ -8,6 +8,7 @@
 use crate::Error;
 use crate::address_book::{self, AddressBook};
 use crate::list::List;
+use crate::lock_keeper::LockKeeper;
 use crate::own_locks::{OwnLocks, Shared};
 use crate::routes::Routes;
 use crate::session::{Conduct, Notice, Session, changes};
@@ -111,10 +112,21 @@ impl Client {
         Self { home: self.home.conducted(conduct), ..self }
     }
 
+    /// The same client, of a mount: another one of its clients has the locks.
+    pub fn of_mount(self, keeper: Arc<LockKeeper>) -> Self {
+        let conduct = Conduct { keeper: Some(keeper), ..self.home.conduct() };
+        Self { home: self.home.conducted(conduct), ..self }
+    }
+
     /// The same client, whose threads wait like this.
     pub fn waiting(self, manner: Manner) -> Self {
         let conduct = Conduct { manner, ..self.home.conduct() };
         Self { home: self.home.conducted(conduct), ..self }
+    }
+
+    /// What it has in common with other clients of its mount.
+    pub(crate) fn keeper(&self) -> Option<&LockKeeper> {
+        self.home.keeper()
     }
 
     pub(crate) fn conduct(&self) -> Conduct {

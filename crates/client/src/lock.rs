@@ -1,11 +1,13 @@
 //! Locks on files, kept by the server.
 
+use crate::lock_keeper::LockKeeper;
 use crate::own_locks::OwnLock;
 use crate::session::{Session, claimed};
 use crate::{Client, Error};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::request::{LockReply, Op, RequestHeader, lock};
-use isonomia_units::{Ino, Nanos};
+use isonomia_transport::socket::Deadline;
+use isonomia_units::{Ino, Nanos, ServerId};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
@@ -85,10 +87,32 @@ impl Client {
         }
     }
 
-    /// EIO if a lock of a file was lost with a server that started anew, and not given up since. What this client reads and
-    /// writes itself it looks after.
-    pub fn check_locks(&self, ino: Ino) -> Result<(), Error> {
-        self.own_locks.check(ino)
+    /// EIO if a lock of a file was lost, and not given up since.
+    pub(crate) fn check_locks(&self, ino: Ino) -> Result<(), Error> {
+        self.own_locks.check(ino)?;
+        self.keeper().map_or(Ok(()), |keeper| keeper.check(ino))
+    }
+
+    /// Returns once it is known whether the locks that this client has at `server` are lost: they are not if the session in which it
+    /// has them is still there when this is called.
+    ///
+    /// # Errors
+    /// The server did not answer until the `deadline`.
+    pub(crate) fn confirm_locks(&self, server: ServerId, deadline: Deadline) -> Result<(), Error> {
+        if self.own_locks.is_empty() || !self.own_locks.may_be_of(Some(server)) {
+            return Ok(());
+        }
+        for session in self.sessions().filter(|session| session.is_known() && session.server() == Some(server)) {
+            let patience = deadline.left().unwrap_or(Nanos::ZERO);
+            let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
+            match session.transact_if_reached(request, [b"", b""], &mut [0; 256], patience) {
+                // Whatever the answer is, the session is there.
+                Ok(Some(_)) | Err(Error::Server(_)) => {}
+                Ok(None) => return Err(session.timed_out()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Whether this process has this byte of the file locked for itself alone, as of `fcntl(2)`.
@@ -111,7 +135,7 @@ impl Client {
         let mut patience = self.patience();
         let mut may_adopt = matches!(owner, LockOwner::File(_));
         loop {
-            let before = self.session_of(Ino(file.ino))?.claimed_in();
+            let before = (self.session_of(Ino(file.ino))?.claimed_in(), self.arrivals());
             match self.transact(request, [b"", b""], &mut []) {
                 // A server that has just started waits for those who had locks.
                 Err(Error::Server(Errno::BUSY)) if waits => return Err(Error::Server(Errno::AGAIN)),
@@ -128,18 +152,31 @@ impl Client {
         }
     }
 
-    /// Notes what the server has given while the session was, or became, the one of this number.
-    fn has_locked(&self, request: RequestHeader, before: u64) -> Result<(), Error> {
+    /// How many connections other clients of the mount have made.
+    fn arrivals(&self) -> u64 {
+        self.keeper().map_or(0, LockKeeper::arrivals)
+    }
+
+    /// Notes what the server has given while the session was, or became, the one of this number, and since other clients of the mount
+    /// had made so many connections.
+    fn has_locked(&self, request: RequestHeader, (before, arrivals): (u64, u64)) -> Result<(), Error> {
         let session = self.session_of(Ino(request.ino))?;
         self.own_locks.put(session.server(), &request);
         // Who claims meanwhile may have looked what there is before this was noted.
         session.claims_end();
         if before == 0 || session.claimed_in() == before {
-            return Ok(());
+            return self.confirm_if_more_arrived(session, &request, arrivals);
         }
         // Another thread came to a new session meanwhile, and has not claimed this one.
         let own = OwnLock { server: session.server(), request, is_lost: false };
         self.transact(claimed(&own), [b"", b""], &mut []).map(drop).inspect_err(|_| self.own_locks.cut(&request))
+    }
+
+    /// Somebody may have come to a connection after the session of a lock had ended, and before the lock was noted.
+    fn confirm_if_more_arrived(&self, session: &Session, request: &RequestHeader, before: u64) -> Result<(), Error> {
+        let Some(server) = session.server().filter(|_| self.arrivals() != before) else { return Ok(()) };
+        let confirmed = self.confirm_locks(server, Deadline::after(session.timeout()));
+        confirmed.and_then(|()| self.own_locks.check(Ino(request.ino))).inspect_err(|_| self.own_locks.cut(request))
     }
 
     /// Gives up what the owner has of `range`.

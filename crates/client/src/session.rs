@@ -9,7 +9,7 @@ mod kinds;
 mod reach;
 
 use crate::address_book::AddressBook;
-use crate::files::OpenFile;
+use crate::lock_keeper::LockKeeper;
 use crate::own_locks::{OwnLocks, Shared};
 use crate::unsynced::Mark;
 use crate::{ClientConfig, Error};
@@ -43,6 +43,8 @@ pub(crate) struct Conduct {
     pub notice: fn(Notice),
     /// What knows of locks that this process shares with others.
     pub shared_locks: Option<Shared>,
+    /// What the client has in common with others of its mount.
+    pub keeper: Option<Arc<LockKeeper>>,
 }
 
 /// Why operations wait or fail, in one line.
@@ -66,7 +68,7 @@ impl Notice<'_> {
 impl Default for Conduct {
     fn default() -> Self {
         let (manner, protection) = (Manner::default(), Protection::default());
-        Self { manner, server_user: None, protection, notice: |_| {}, shared_locks: None }
+        Self { manner, server_user: None, protection, notice: |_| {}, shared_locks: None, keeper: None }
     }
 }
 
@@ -184,6 +186,10 @@ impl Session {
         self.conduct.clone()
     }
 
+    pub fn keeper(&self) -> Option<&LockKeeper> {
+        self.conduct.keeper.as_deref()
+    }
+
     pub fn manner(&self) -> Manner {
         self.conduct.manner
     }
@@ -253,7 +259,7 @@ impl Session {
                 line => line?,
             };
             if needs_locks(&request) {
-                self.own_locks.check(Ino(request.ino))?;
+                self.check_locks(Ino(request.ino))?;
             }
             let mark = Mark::of(line);
             match line.exchange(&request, names, reply, self.config.timeout, self.conduct.manner) {
@@ -313,15 +319,16 @@ impl Session {
     }
 
     /// EIO if a lock of the file was lost.
-    pub fn check_locks(&self, file: &OpenFile) -> Result<(), Error> {
-        self.own_locks.check(Ino(file.capability.ino))
+    pub fn check_locks(&self, ino: Ino) -> Result<(), Error> {
+        self.own_locks.check(ino)?;
+        self.keeper().map_or(Ok(()), |keeper| keeper.check(ino))
     }
 
     pub fn malformed(&self) -> Error {
         Error::Protocol(self.address())
     }
 
-    fn timed_out(&self) -> Error {
+    pub fn timed_out(&self) -> Error {
         self.is_away.store(true, Ordering::Relaxed);
         let seconds = self.config.timeout.0.div_ceil(1_000_000_000);
         Error::TimedOut { address: self.address(), seconds }

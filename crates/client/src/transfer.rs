@@ -181,7 +181,7 @@ impl Session {
         loop {
             let deadline = Deadline::after_about(timeout);
             let line = taken.line(deadline)?;
-            self.check_locks(file)?;
+            self.check_locks(Ino(file.capability.ino))?;
             let mark = Mark::of(line);
             let progress = match line {
                 Line::Shared(channel) => {

@@ -13,7 +13,8 @@
 
 use crate::{caller, poller};
 use isonomia_client::{
-    Addresses, Claims, Client, ClientConfig, Error, Manner, Notice, PRINCIPAL_GROUPS_MAX, Principal, Protection,
+    Addresses, Claims, Client, ClientConfig, Error, LockKeeper, Manner, Notice, PRINCIPAL_GROUPS_MAX, Principal,
+    Protection,
 };
 use isonomia_units::Nanos;
 use rustix::io::Errno;
@@ -83,6 +84,7 @@ pub struct Own {
 /// See the module.
 pub struct Clients {
     reach: Reach,
+    keeper: Arc<LockKeeper>,
     own: Own,
     callers: RwLock<HashMap<Caller, Known>>,
     clients: Mutex<HashMap<Claims, Open>>,
@@ -111,8 +113,17 @@ struct Open {
 
 impl Clients {
     /// No clients as yet.
-    pub fn new(reach: Reach, own: Own) -> Self {
-        Self { reach, own, callers: RwLock::default(), clients: Mutex::default() }
+    ///
+    /// # Errors
+    /// As [`LockKeeper::new`].
+    pub fn new(reach: Reach, own: Own) -> Result<Self, Errno> {
+        let keeper = Arc::new(LockKeeper::new()?);
+        Ok(Self { reach, keeper, own, callers: RwLock::default(), clients: Mutex::default() })
+    }
+
+    /// What the clients have in common, of which the own one has all locks.
+    pub fn keeper(&self) -> &LockKeeper {
+        &self.keeper
     }
 
     /// The client of this process itself.
@@ -201,7 +212,7 @@ impl Clients {
         let Reach { addresses, timeout, key_file, server_user, protection } = self.reach.clone();
         let addresses = addresses.as_slice().to_vec();
         let client = Client::new(ClientConfig { addresses, timeout, claims: claims.clone(), key_file });
-        let client = client.trusting(server_user).protected(protection).telling(tell);
+        let client = client.trusting(server_user).protected(protection).telling(tell).of_mount(self.keeper.clone());
         // The program that asked waits for the thread that asks, often on the same core.
         let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: poller::leave }));
         clients.insert(claims, Open { client: client.clone(), last_used: now });
@@ -237,7 +248,7 @@ mod tests {
         let addresses = "unix:/nonexistent/socket".parse().unwrap();
         let protection = Protection::default();
         let reach = Reach { addresses, timeout: Nanos(1), key_file: None, server_user: None, protection };
-        Clients::new(reach, Own { uid, gid: 7, speaks_for_others, claims: Claims::default() })
+        Clients::new(reach, Own { uid, gid: 7, speaks_for_others, claims: Claims::default() }).unwrap()
     }
 
     fn me(uid: u32) -> Caller {

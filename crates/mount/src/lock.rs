@@ -1,18 +1,20 @@
 //! Locks of bytes (`fcntl`) and of whole files (`flock`), kept by the server for all its clients.
 //!
 //! The kernel names the owner of a lock: a process, or an open file. Its names are valid for the mount as a whole, so all
-//! locks are asked for through one client, the mount's own, whichever client opened the file; they end with the mount
-//! at the latest. A process's locks of bytes end when it closes any descriptor of the file, an open file's when that is
+//! locks are asked for through one client, the mount's own, whichever client opened the file ([`LockKeeper`]); they end with the
+//! mount at the latest. A process's locks of bytes end when it closes any descriptor of the file, an open file's when that is
 //! closed.
 //!
 //! Nothing waits in here: who has to is handed to [`crate::waiting`].
+//!
+//! [`LockKeeper`]: isonomia_client::LockKeeper
 
 use crate::clients::{Clients, errno};
 use crate::filesystem::Outcome;
 use crate::handle::Handle;
 use crate::waiting::{Waiter, Waiting};
 use fuser::{FileHandle, LockOwner, Request};
-use isonomia_client::{Client, Ino, LockKind, LockOwner as Owner, LockRange};
+use isonomia_client::{Client, LockKind, LockOwner as Owner, LockRange};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -103,6 +105,7 @@ impl Locks {
     fn client(&self) -> Outcome<&Arc<Client>> {
         if self.client.get().is_none() {
             let client = self.clients.own()?;
+            self.clients.keeper().keep(&client);
             let kept = Arc::downgrade(&client);
             // Two threads that come here first get the same one.
             if self.client.set(client).is_ok() {
@@ -118,13 +121,6 @@ impl Locks {
             }
         }
         self.client.get().ok_or(Errno::IO)
-    }
-
-    /// EIO if a program of this mount has lost a lock of the file, because the server was started again, and has not given it
-    /// up since: it believes that it is alone.
-    pub fn check(&self, handle: &Handle) -> Outcome<()> {
-        let ino = Ino(handle.file.capability.ino);
-        self.client.get().map_or(Ok(()), |client| client.check_locks(ino).map_err(|e| errno(&e)))
     }
 
     /// What keeps `asked` from being given.

@@ -88,8 +88,9 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         server_user: options.server_user,
         protection: options.protection.clone(),
     };
-    let clients = Arc::new(Clients::new(reach, own));
-    let own = clients.own().map_err(|errno| MountError::System { path: mount_point.clone(), error: errno.into() })?;
+    let system = |errno: rustix::io::Errno| MountError::System { path: mount_point.clone(), error: errno.into() };
+    let clients = Arc::new(Clients::new(reach, own).map_err(system)?);
+    let own = clients.own().map_err(system)?;
     let root = own.look_up(Ino::ROOT, b"", false).map_err(MountError::Server)?;
     let poller = Poller::new(std::thread::available_parallelism().map_or(1, NonZero::get));
     let mappings = Arc::new(Mappings::new(clients.clone(), options.timeout));

@@ -31,7 +31,7 @@ pub mod striping;
 pub mod writing;
 
 /// The protocol spoken here; a peer with another number is refused at set-up.
-pub const PROTOCOL_VERSION: u16 = 16;
+pub const PROTOCOL_VERSION: u16 = 17;
 /// The longest file name, as on every local file system.
 pub const NAME_LEN_MAX: usize = 255;
 /// The longest path, with its terminating NUL, as in `PATH_MAX`.

@@ -251,6 +251,9 @@ pub struct Hello {
     /// The number of the session in which the client had its locks ([`Welcome::session`]), so that it may claim them from a server that
     /// has started anew; 0 if it had none before.
     pub continues: u64,
+    /// The same number for all clients of one mount, of which one has the locks of all its programs; 0 for other clients. Once that
+    /// one's session has ended the server ends the connections of the others before it gives its locks to anybody else.
+    pub mount: u64,
     /// The least integrity that the client takes; on a Unix socket it means nothing.
     pub integrity: Integrity,
     /// Process id and user id as the client sees them: for the log, and used on TCP with `--trust-clients` only.
@@ -270,6 +273,7 @@ impl Hello {
             client,
             claims: Claims::default(),
             continues: 0,
+            mount: 0,
             integrity: Integrity::None,
             pid: 0,
             uid: 0,
@@ -441,6 +445,7 @@ mod tests {
             client: 42,
             claims: Claims { job: Some("j".into()), nodes: Some(4), ..Claims::default() },
             continues: 1 << 60,
+            mount: 6,
             integrity: Integrity::Mac,
             pid: 3,
             uid: 4,

@@ -445,6 +445,8 @@ impl Acceptor {
         let integrity = pending.tcp.as_ref().map_or(Integrity::None, |tcp| tcp.integrity.max(hello.integrity));
         let session_key = (admission.credentials.uid, hello.client);
         let session = (hello.role != Role::Control).then(|| self.core.sessions.join(session_key));
+        let mount = (hello.mount != 0).then(|| (peer.credentials().uid, hello.mount));
+        session.iter().zip(mount).for_each(|(session, mount)| _ = session.mount.set(mount));
         if let Some(session) = session.as_ref().filter(|_| self.core.holders.may_continue(session_key, hello.continues))
         {
             session.continues.store(true, Ordering::Relaxed);
@@ -503,6 +505,7 @@ impl Acceptor {
             job,
             session,
             session_key,
+            mount,
             way,
             seals: seals.map(Mutex::new),
             cursors: Cursors::default(),
@@ -510,6 +513,8 @@ impl Acceptor {
             changes: Changes::default(),
             is_closed: AtomicBool::new(false),
         });
+        // Before the client hears that it is connected: it relies on being cut off from then on ([`crate::cut_off`]).
+        self.core.unfinished.enter(&connection);
         // A fresh socket takes these few bytes at once.
         let now = Deadline::after(Nanos::ZERO);
         let sent = match &memory {

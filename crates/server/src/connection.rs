@@ -4,7 +4,7 @@
 use crate::changes::{Change, Changes};
 use crate::identity::Credentials;
 use crate::jobs::Job;
-use crate::sessions::{Session, SessionKey};
+use crate::sessions::{MountKey, Session, SessionKey};
 use crate::stream::{self, Head, Moved, StreamEnd};
 use crate::usage::Permit;
 use isonomia_policy::{Access, Nature, RequestId};
@@ -63,6 +63,8 @@ pub struct Connection {
     pub session: Arc<Session>,
     /// See [`Session`].
     pub session_key: SessionKey,
+    /// The mount of which its process is a client.
+    pub mount: Option<MountKey>,
     /// How requests travel.
     pub way: Way,
     /// Of a stream whose frames have tags: what they are made and checked with, by whoever receives or sends on the stream.
@@ -334,6 +336,7 @@ impl Connection {
             job,
             session,
             session_key,
+            mount: None,
             way: Way::Stream(Mutex::new(StreamState::Queued)),
             seals: None,
             cursors: Cursors::default(),

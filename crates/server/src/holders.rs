@@ -196,6 +196,11 @@ impl Holders {
         self.lock().ended.push((key, session));
     }
 
+    /// Sessions that have ended, and have not given up what they have.
+    pub fn all_ended(&self) -> Vec<(SessionKey, Arc<Session>)> {
+        self.lock().ended.clone()
+    }
+
     /// Whether a session of this key has ended, and its note is still there.
     pub fn is_to_be_struck(&self, key: SessionKey) -> bool {
         self.lock().ended.iter().any(|(ended, _)| *ended == key)
@@ -208,7 +213,7 @@ impl Holders {
         &self,
         store: &Store,
         now: Nanos,
-        (has, is_unfinished): (impl Fn(&Session, SessionKey) -> bool, impl Fn(SessionKey) -> bool),
+        (has, is_unfinished): (impl Fn(&Session, SessionKey) -> bool, impl Fn(&Session, SessionKey) -> bool),
     ) -> Result<Vec<(SessionKey, Arc<Session>)>, StoreError> {
         let mut state = self.lock();
         if state.phase == Phase::Stopped {
@@ -218,7 +223,8 @@ impl Holders {
             self.enter(&mut state, Phase::Striking);
         }
         let is_striking = state.phase == Phase::Striking;
-        let (still, ended) = std::mem::take(&mut state.ended).into_iter().partition(|(key, _)| is_unfinished(*key));
+        let (still, ended) =
+            std::mem::take(&mut state.ended).into_iter().partition(|(key, session)| is_unfinished(session, *key));
         let ended: Vec<_> = ended;
         state.ended = still;
         let before: Vec<Vec<u8>> = if is_striking { state.before.iter().cloned().collect() } else { Vec::new() };
@@ -271,7 +277,7 @@ mod tests {
     }
 
     fn strike(holders: &Holders, store: &Store, now: Nanos) -> usize {
-        holders.strike(store, now, (|_: &Session, _| true, |_| false)).unwrap().len()
+        holders.strike(store, now, (|_: &Session, _| true, |_: &Session, _| false)).unwrap().len()
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod config;
 mod connection;
 mod control;
 mod core;
+mod cut_off;
 mod debts;
 mod declared;
 mod directory_check;

@@ -78,7 +78,9 @@ impl Core {
             let has_locks = self.locks.are_there_any_of_files() || self.locks.has_any(Scope::Session(session.number));
             has_locks || self.mappings.any_of((uid, session.number))
         };
-        let is_unfinished = |key| self.unfinished.has_any(key);
+        self.cut_off_mounts();
+        let is_unfinished =
+            |session: &sessions::Session, key| self.unfinished.has_any(key) || self.is_mount_unfinished(session);
         let ended = self.holders.strike(&self.store, now, (has, is_unfinished))?;
         self.locks.release_all(ended.iter().map(|(_, session)| Scope::Session(session.number)));
         for ((uid, _), session) in ended {
@@ -184,6 +186,7 @@ mod tests {
     use crate::execute;
     use crate::limits::{Limits, LimitsConfig};
     use crate::locks::Span;
+    use crate::sessions::MountKey;
     use crate::target::Action;
     use crate::testing;
     use crate::unfinished::FINISHED_WITHIN;
@@ -217,9 +220,15 @@ mod tests {
         }
 
         fn connect_as(&self, key: SessionKey) -> Arc<Connection> {
+            self.connect_of(key, None)
+        }
+
+        fn connect_of(&self, key: SessionKey, mount: Option<MountKey>) -> Arc<Connection> {
             let job = self.core.jobs.join(JobInfo::new("j", "u", "g")).unwrap().job;
             let permit = self.usage.take(key.0, false, 0).unwrap();
-            let connection = Arc::new(Connection::of_root(job, self.core.sessions.join(key), key, permit));
+            let session = self.core.sessions.join(key);
+            mount.iter().for_each(|mount| _ = session.mount.set(*mount));
+            let connection = Arc::new(Connection { mount, ..Connection::of_root(job, session, key, permit) });
             self.core.unfinished.enter(&connection);
             connection
         }
@@ -327,6 +336,40 @@ mod tests {
         ends();
         assert!(!fixture.core.locks.are_there_any());
         assert!(connection.changes.begin(&connection.is_closed).is_none(), "what comes now would come after others");
+    }
+
+    #[test]
+    fn nobody_else_gets_a_mounts_lock_while_another_client_of_it_may_write() {
+        let fixture = Fixture::new();
+        let mount = |number| Some((0, number));
+        let keeper = fixture.connect_of(KEY, mount(1));
+        let others = [(8, 1), (9, 1), (10, 2)].map(|(client, number)| fixture.connect_of((0, client), mount(number)));
+        let [writing, idle, of_another] = &others;
+        let stranger = fixture.connect_as((0, 11));
+        let (_, opened) = fixture.create(&keeper, b"f");
+        let capability = opened.unwrap().capability;
+        let exclusive =
+            RequestHeader { valid: lock::EXCLUSIVE, ..RequestHeader::with_capability(Op::Lock, &capability) };
+        assert_eq!(fixture.serve(&keeper, exclusive, b"").0.errno, 0);
+        let change = writing.changes.begin(&writing.is_closed).unwrap();
+        fixture.core.close(&keeper, None);
+        // The keeper comes again before anybody has looked.
+        let again = fixture.connect_of(KEY, mount(1));
+        fixture.core.end_holders(clock::now()).unwrap();
+        assert!(writing.is_closed() && idle.is_closed());
+        assert!(!of_another.is_closed() && !stranger.is_closed() && !again.is_closed());
+        let has_lock = || fixture.core.locks.has_any(Scope::Session(keeper.session.number));
+        assert!(has_lock(), "a write is under way");
+        // Who is cut off comes again, and is left alone.
+        let next = fixture.connect_of((0, 9), mount(1));
+        drop(change);
+        fixture.core.end_holders(clock::now()).unwrap();
+        assert!(!has_lock() && !next.is_closed());
+
+        // A session without locks ends without that.
+        fixture.core.close(&again, None);
+        fixture.core.end_holders(clock::now()).unwrap();
+        assert!(!next.is_closed());
     }
 
     #[test]

@@ -29,6 +29,10 @@ const WRITER_BYTES: u64 = 64;
 /// A session's key: its user, and the number that its process drew.
 pub type SessionKey = (u32, u64);
 
+/// A mount's key: the user who runs it, as the kernel, the key or munge vouches for him, and the number that it drew
+/// ([`Hello::mount`](isonomia_proto::setup::Hello::mount)).
+pub type MountKey = (u32, u64);
+
 /// Why a reference is not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
@@ -55,6 +59,10 @@ pub struct Session {
     pub hands_over: AtomicBool,
     /// It may claim the locks and mappings that the same process had when the server stopped: [`crate::holders`].
     pub continues: AtomicBool,
+    /// The mount that its process is.
+    pub mount: OnceLock<MountKey>,
+    /// It has ended, and the other clients of its mount are cut off: [`crate::cut_off`].
+    pub is_cut_off: AtomicBool,
     state: Mutex<State>,
     user: Arc<References>,
     /// Who is charged for references.
@@ -103,8 +111,16 @@ impl Drop for Left {
 
 impl Session {
     fn new(number: u64, user: Arc<References>) -> Self {
-        let (hands_over, continues) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { number, hands_over, continues, state: Mutex::default(), user, account: OnceLock::new() }
+        Self {
+            number,
+            hands_over: AtomicBool::new(false),
+            continues: AtomicBool::new(false),
+            mount: OnceLock::new(),
+            is_cut_off: AtomicBool::new(false),
+            state: Mutex::default(),
+            user,
+            account: OnceLock::new(),
+        }
     }
 
     /// References are charged to this account, unless they are to another one already.

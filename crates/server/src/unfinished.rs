@@ -6,7 +6,7 @@
 //! when such changes ([`crate::changes`]) are made.
 
 use crate::connection::Connection;
-use crate::sessions::SessionKey;
+use crate::sessions::{MountKey, SessionKey};
 use isonomia_transport::socket;
 use isonomia_units::Nanos;
 use rustix::fd::{AsFd, OwnedFd};
@@ -80,6 +80,21 @@ impl Unfinished {
         let table = self.table();
         let mut all = table.values().flatten().filter_map(|known| known.connection.upgrade());
         all.any(|connection| connection.session.number == session && changes_more(&connection))
+    }
+
+    /// The open connections of a mount's clients, but for those of the session of this key. O(connections).
+    pub fn of_mount_beside(&self, mount: MountKey, key: SessionKey) -> Vec<Arc<Connection>> {
+        let table = self.table();
+        let others = table.iter().filter(|(other, _)| **other != key).flat_map(|(_, all)| all);
+        let open = others.filter_map(|known| known.connection.upgrade()).filter(|connection| !connection.is_closed());
+        open.filter(|connection| connection.mount == Some(mount)).collect()
+    }
+
+    /// Whether connections of a mount's clients that were closed still change something. O(connections).
+    pub fn has_any_of_mount(&self, mount: MountKey) -> bool {
+        let table = self.table();
+        let mut all = table.values().flatten().filter_map(|known| known.connection.upgrade());
+        all.any(|connection| connection.mount == Some(mount) && changes_more(&connection))
     }
 
     /// Whether a new connection of this session has to wait: for such changes, or until it is noticed that an earlier one

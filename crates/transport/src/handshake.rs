@@ -69,6 +69,8 @@ pub struct Identity {
     pub client: u64,
     /// The number of its session with this server before, or 0.
     pub continues: u64,
+    /// The mount that it belongs to, or 0: [`Hello::mount`].
+    pub mount: u64,
     /// The job.
     pub claims: Claims,
     /// Needed on TCP.
@@ -240,6 +242,7 @@ fn hello(role: Role, identity: &Identity) -> Hello {
     Hello {
         claims: identity.claims.clone(),
         continues: identity.continues,
+        mount: identity.mount,
         pid: getpid().as_raw_nonzero().get() as u32,
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),

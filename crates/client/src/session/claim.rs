@@ -25,7 +25,12 @@ impl Session {
         loop {
             let mut line = self.connect(deadline)?;
             match self.claim(&mut line, deadline) {
-                Ok(()) => return Ok(line),
+                Ok(()) => {
+                    if let Some(keeper) = self.keeper() {
+                        keeper.arrived(&self.own_locks, line.server(), deadline)?;
+                    }
+                    return Ok(line);
+                }
                 Err(error) => self.after_loss(error, true, deadline)?,
             }
         }

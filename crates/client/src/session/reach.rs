@@ -7,6 +7,7 @@
 use super::{Notice, SERVER_UNKNOWN, Session};
 use crate::Error;
 use crate::address_book;
+use crate::lock_keeper::LockKeeper;
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_transport::address::Address;
@@ -33,6 +34,7 @@ impl Session {
         Ok(Identity {
             client: self.number().map_err(Error::Argument)?,
             continues: self.claimed_in(),
+            mount: self.keeper().map_or(0, LockKeeper::number),
             claims: self.config.claims.clone(),
             key_file: self.config.key_file.clone(),
             server_user: self.conduct.server_user,

@@ -54,7 +54,7 @@ impl Links {
         // All connections of this process are one client's; without randomness each server's number is as good.
         let client = fresh_nonce()
             .map_or(u64::from(config.number.0), |nonce| u64::from_le_bytes(std::array::from_fn(|at| nonce[at])));
-        let identity = Identity { client, continues: 0, claims, key_file, server_user: None, protection };
+        let identity = Identity { client, claims, key_file, protection, ..Identity::default() };
         let reach = Arc::new(Reach { config, identity });
         Self { reach, to: HashMap::new(), questions: Arc::default(), waiting_max: WAITING_MAX }
     }

@@ -14,11 +14,15 @@ use std::sync::{Arc, PoisonError};
 const STALL_MAX: Nanos = Nanos::from_secs(10);
 
 impl Core {
-    /// Serves a connection that is set up.
+    /// Serves a connection that is set up, and known to [`Core::unfinished`].
     pub fn adopt(&self, connection: Arc<Connection>) -> Result<(), Errno> {
         let now = clock::now();
         self.add_connection(connection.clone());
-        self.unfinished.enter(&connection);
+        if connection.is_closed() {
+            // It was cut off meanwhile, by somebody who did not find it in the table.
+            self.remove_connection(connection.id);
+            return Ok(());
+        }
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let added = epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(connection.id), flags);
         if let Err(errno) = added {

@@ -16,6 +16,7 @@ mod histories;
 mod liars;
 mod locks;
 mod mappings;
+mod mount_locks;
 mod munge;
 mod page_cache;
 mod phases;

@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn a_wait_is_told_once() {
         static TOLD: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
-        let client = Client::new(config(Nanos::from_millis(1_100)))
+        let client = Client::new(config(Nanos::from_millis(1_900)))
             .telling(|told| TOLD.lock().unwrap().push(told.text().to_owned()));
         (0..2).for_each(|_| drop(client.get_attr(Ino::ROOT, b"", true)));
         let told = TOLD.lock().unwrap();

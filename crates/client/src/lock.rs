@@ -81,9 +81,8 @@ impl Client {
         }
         let may_have = |session: &&Session| session.is_known() && self.own_locks.may_be_of(session.server());
         for session in self.sessions().filter(may_have) {
-            let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
-            // Whatever the answer is, the connection stands. One that is away is not waited for while others may start anew.
-            let _ = session.transact_if_reached(request, [b"", b""], &mut [0; 256], REACHED_WITHIN);
+            // One that is away is not waited for while others may start anew.
+            let _ = session.confirm(Deadline::after(REACHED_WITHIN));
         }
     }
 
@@ -97,20 +96,13 @@ impl Client {
     /// has them is still there when this is called.
     ///
     /// # Errors
-    /// The server did not answer until the `deadline`.
+    /// The server was not reached until the `deadline`, or did not answer within the time-out.
     pub(crate) fn confirm_locks(&self, server: ServerId, deadline: Deadline) -> Result<(), Error> {
         if self.own_locks.is_empty() || !self.own_locks.may_be_of(Some(server)) {
             return Ok(());
         }
         for session in self.sessions().filter(|session| session.is_known() && session.server() == Some(server)) {
-            let patience = deadline.left().unwrap_or(Nanos::ZERO);
-            let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
-            match session.transact_if_reached(request, [b"", b""], &mut [0; 256], patience) {
-                // Whatever the answer is, the session is there.
-                Ok(Some(_)) | Err(Error::Server(_)) => {}
-                Ok(None) => return Err(session.timed_out()),
-                Err(error) => return Err(error),
-            }
+            session.confirm(deadline)?;
         }
         Ok(())
     }
@@ -161,22 +153,31 @@ impl Client {
     /// had made so many connections.
     fn has_locked(&self, request: RequestHeader, (before, arrivals): (u64, u64)) -> Result<(), Error> {
         let session = self.session_of(Ino(request.ino))?;
-        self.own_locks.put(session.server(), &request);
+        let has_replaced = self.own_locks.put(session.server(), &request);
         // Who claims meanwhile may have looked what there is before this was noted.
         session.claims_end();
-        if before == 0 || session.claimed_in() == before {
-            return self.confirm_if_more_arrived(session, &request, arrivals);
-        }
-        // Another thread came to a new session meanwhile, and has not claimed this one.
         let own = OwnLock { server: session.server(), request, is_lost: false };
-        self.transact(claimed(&own), [b"", b""], &mut []).map(drop).inspect_err(|_| self.own_locks.cut(&request))
+        let outcome = if session.claimed_in() == before {
+            self.confirm_if_more_arrived(session, &own, arrivals)
+        } else {
+            // Another thread came to a new session meanwhile, and has not claimed this one.
+            self.transact(claimed(&own), [b"", b""], &mut []).map(drop)
+        };
+        outcome.inspect_err(|_| {
+            // The owner is told that he does not have this one. What he had of these bytes before he believes that he has.
+            if has_replaced {
+                self.own_locks.lose(&own);
+            } else {
+                self.own_locks.cut(&request);
+            }
+        })
     }
 
     /// Somebody may have come to a connection after the session of a lock had ended, and before the lock was noted.
-    fn confirm_if_more_arrived(&self, session: &Session, request: &RequestHeader, before: u64) -> Result<(), Error> {
+    fn confirm_if_more_arrived(&self, session: &Session, own: &OwnLock, before: u64) -> Result<(), Error> {
         let Some(server) = session.server().filter(|_| self.arrivals() != before) else { return Ok(()) };
-        let confirmed = self.confirm_locks(server, Deadline::after(session.timeout()));
-        confirmed.and_then(|()| self.own_locks.check(Ino(request.ino))).inspect_err(|_| self.own_locks.cut(request))
+        self.confirm_locks(server, Deadline::after(session.timeout()))?;
+        if self.own_locks.is_lost(&own.request) { Err(Error::Server(Errno::IO)) } else { Ok(()) }
     }
 
     /// Gives up what the owner has of `range`.

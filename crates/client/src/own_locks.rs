@@ -92,16 +92,17 @@ impl OwnLocks {
         self.with(|_| ());
     }
 
-    /// The server has given what `request` asks for.
-    pub fn put(&self, server: Option<ServerId>, request: &RequestHeader) {
-        self.cut(request);
+    /// The server has given what `request` asks for; whether its owner had any of that before.
+    pub fn put(&self, server: Option<ServerId>, request: &RequestHeader) -> bool {
+        let has_replaced = self.cut(request);
         self.with(|all| all.push(OwnLock { server, request: *request, is_lost: false }));
+        has_replaced
     }
 
-    /// What `request` names was given up.
-    pub fn cut(&self, request: &RequestHeader) {
+    /// What `request` names was given up; whether there was any.
+    pub fn cut(&self, request: &RequestHeader) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
-            return;
+            return false;
         }
         let (start, last) = span(request);
         self.with(|all| {
@@ -111,7 +112,7 @@ impl OwnLocks {
                     own.is_beside(request) && first <= last && start <= end
                 })
                 .collect();
-            for own in met {
+            for own in &met {
                 let (first, end) = span(&own.request);
                 if first < start {
                     all.push(own.of_bytes((first, start - 1)));
@@ -120,7 +121,20 @@ impl OwnLocks {
                     all.push(own.of_bytes((last + 1, end)));
                 }
             }
-        });
+            !met.is_empty()
+        })
+    }
+
+    /// Whether the owner has lost any of what `request` asks for.
+    pub fn is_lost(&self, request: &RequestHeader) -> bool {
+        let (start, last) = span(request);
+        self.lost.load(Ordering::Relaxed) > 0
+            && self.with(|all| {
+                all.iter().filter(|own| own.is_lost && own.is_beside(request)).any(|own| {
+                    let (first, end) = span(&own.request);
+                    first <= last && start <= end
+                })
+            })
     }
 
     /// The open file `number` is closed.
@@ -222,8 +236,11 @@ mod tests {
     fn what_is_given_up_is_not_claimed() {
         let locks = OwnLocks::default();
         let (own, file) = (LockOwner::Process(0), LockOwner::File(5));
-        locks.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive));
-        locks.put(Some(ServerId(1)), &request(own, 20, 10, LockKind::Shared));
+        assert!(!locks.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive)));
+        assert!(
+            locks.put(Some(ServerId(1)), &request(own, 20, 10, LockKind::Shared)),
+            "a part of it is of another kind now"
+        );
         locks.put(Some(ServerId(2)), &request(file, 0, 0, LockKind::Shared));
         assert_eq!(spans(&locks), [(10, 19), (20, 29), (30, 99)]);
         locks.cut(&request(own, 15, 10, LockKind::Shared));
@@ -265,6 +282,8 @@ mod tests {
         locks.lose(&lock);
         assert_eq!(locks.check(Ino(7)).unwrap_err().errno(), Errno::IO);
         locks.check(Ino(8)).unwrap();
+        let is_lost = |owner, start| locks.is_lost(&request(owner, start, 5, LockKind::Shared));
+        assert!(is_lost(own, 95) && !is_lost(own, 100) && !is_lost(LockOwner::File(5), 95));
         assert_eq!(spans(&locks), [], "it is not claimed twice");
         locks.cut(&request(own, 0, 50, LockKind::Shared));
         locks.check(Ino(7)).unwrap_err();

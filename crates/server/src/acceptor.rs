@@ -445,7 +445,7 @@ impl Acceptor {
         let integrity = pending.tcp.as_ref().map_or(Integrity::None, |tcp| tcp.integrity.max(hello.integrity));
         let session_key = (admission.credentials.uid, hello.client);
         let session = (hello.role != Role::Control).then(|| self.core.sessions.join(session_key));
-        let mount = (hello.mount != 0).then(|| (peer.credentials().uid, hello.mount));
+        let mount = (hello.mount != 0).then_some(hello.mount);
         session.iter().zip(mount).for_each(|(session, mount)| _ = session.mount.set(mount));
         if let Some(session) = session.as_ref().filter(|_| self.core.holders.may_continue(session_key, hello.continues))
         {

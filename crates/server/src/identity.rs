@@ -45,14 +45,6 @@ pub enum Peer {
     Munged(Credentials),
 }
 
-impl Peer {
-    /// Who that is.
-    pub fn credentials(&self) -> &Credentials {
-        let (Self::Local(credentials) | Self::Keyed(credentials) | Self::Munged(credentials)) = self;
-        credentials
-    }
-}
-
 /// What a client is taken for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {

@@ -78,9 +78,10 @@ impl Core {
             let has_locks = self.locks.are_there_any_of_files() || self.locks.has_any(Scope::Session(session.number));
             has_locks || self.mappings.any_of((uid, session.number))
         };
-        self.cut_off_mounts();
-        let is_unfinished =
-            |session: &sessions::Session, key| self.unfinished.has_any(key) || self.is_mount_unfinished(session);
+        let mounts = self.cut_off_mounts();
+        let is_unfinished = |session: &sessions::Session, key| {
+            self.unfinished.has_any(key) || self.is_mount_unfinished(session, &mounts)
+        };
         let ended = self.holders.strike(&self.store, now, (has, is_unfinished))?;
         self.locks.release_all(ended.iter().map(|(_, session)| Scope::Session(session.number)));
         for ((uid, _), session) in ended {
@@ -95,7 +96,8 @@ impl Core {
         match self.locks.conflict(ino, family, wanted).map(|lock| lock.owner) {
             None => true,
             Some(Owner::Process { session, .. }) => {
-                !self.is_any_there(&[session]) && !self.unfinished.has_any_of(session)
+                let is_kept = self.unfinished.has_any_of(session) || self.is_kept_by_mount(session);
+                !self.is_any_there(&[session]) && !is_kept
             }
             Some(Owner::File(number)) => {
                 let sessions = self.sessions.of_reference(ino, number);
@@ -341,9 +343,8 @@ mod tests {
     #[test]
     fn nobody_else_gets_a_mounts_lock_while_another_client_of_it_may_write() {
         let fixture = Fixture::new();
-        let mount = |number| Some((0, number));
-        let keeper = fixture.connect_of(KEY, mount(1));
-        let others = [(8, 1), (9, 1), (10, 2)].map(|(client, number)| fixture.connect_of((0, client), mount(number)));
+        let keeper = fixture.connect_of(KEY, Some(1));
+        let others = [(8, 1), (9, 1), (10, 2)].map(|(client, mount)| fixture.connect_of((0, client), Some(mount)));
         let [writing, idle, of_another] = &others;
         let stranger = fixture.connect_as((0, 11));
         let (_, opened) = fixture.create(&keeper, b"f");
@@ -354,14 +355,14 @@ mod tests {
         let change = writing.changes.begin(&writing.is_closed).unwrap();
         fixture.core.close(&keeper, None);
         // The keeper comes again before anybody has looked.
-        let again = fixture.connect_of(KEY, mount(1));
+        let again = fixture.connect_of(KEY, Some(1));
         fixture.core.end_holders(clock::now()).unwrap();
         assert!(writing.is_closed() && idle.is_closed());
         assert!(!of_another.is_closed() && !stranger.is_closed() && !again.is_closed());
         let has_lock = || fixture.core.locks.has_any(Scope::Session(keeper.session.number));
         assert!(has_lock(), "a write is under way");
         // Who is cut off comes again, and is left alone.
-        let next = fixture.connect_of((0, 9), mount(1));
+        let next = fixture.connect_of((0, 9), Some(1));
         drop(change);
         fixture.core.end_holders(clock::now()).unwrap();
         assert!(!has_lock() && !next.is_closed());

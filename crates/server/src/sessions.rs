@@ -29,9 +29,9 @@ const WRITER_BYTES: u64 = 64;
 /// A session's key: its user, and the number that its process drew.
 pub type SessionKey = (u32, u64);
 
-/// A mount's key: the user who runs it, as the kernel, the key or munge vouches for him, and the number that it drew
-/// ([`Hello::mount`](isonomia_proto::setup::Hello::mount)).
-pub type MountKey = (u32, u64);
+/// A mount: the number that it drew ([`Hello::mount`](isonomia_proto::setup::Hello::mount)), which it tells to servers only. Its
+/// clients may come as different users, through a socket and by a key.
+pub type MountKey = u64;
 
 /// Why a reference is not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use crate::sessions::{MountKey, SessionKey};
 use isonomia_transport::socket;
 use isonomia_units::Nanos;
 use rustix::fd::{AsFd, OwnedFd};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -82,19 +82,22 @@ impl Unfinished {
         all.any(|connection| connection.session.number == session && changes_more(&connection))
     }
 
-    /// The open connections of a mount's clients, but for those of the session of this key. O(connections).
-    pub fn of_mount_beside(&self, mount: MountKey, key: SessionKey) -> Vec<Arc<Connection>> {
+    /// The open connections of clients of these mounts, but for those of the session that is named with each. O(connections).
+    pub fn of_mounts(&self, mounts: &HashMap<MountKey, SessionKey>) -> Vec<Arc<Connection>> {
         let table = self.table();
-        let others = table.iter().filter(|(other, _)| **other != key).flat_map(|(_, all)| all);
-        let open = others.filter_map(|known| known.connection.upgrade()).filter(|connection| !connection.is_closed());
-        open.filter(|connection| connection.mount == Some(mount)).collect()
+        let all = table.values().flatten().filter_map(|known| known.connection.upgrade());
+        let is_beside = |connection: &Arc<Connection>| {
+            let keeper = connection.mount.and_then(|mount| mounts.get(&mount));
+            keeper.is_some_and(|key| *key != connection.session_key) && !connection.is_closed()
+        };
+        all.filter(is_beside).collect()
     }
 
-    /// Whether connections of a mount's clients that were closed still change something. O(connections).
-    pub fn has_any_of_mount(&self, mount: MountKey) -> bool {
+    /// The mounts of whose clients connections that were closed still change something. O(connections).
+    pub fn mounts(&self) -> HashSet<MountKey> {
         let table = self.table();
-        let mut all = table.values().flatten().filter_map(|known| known.connection.upgrade());
-        all.any(|connection| connection.mount == Some(mount) && changes_more(&connection))
+        let all = table.values().flatten().filter_map(|known| known.connection.upgrade());
+        all.filter(|connection| changes_more(connection)).filter_map(|connection| connection.mount).collect()
     }
 
     /// Whether a new connection of this session has to wait: for such changes, or until it is noticed that an earlier one

@@ -3,9 +3,11 @@
 use super::{Notice, Session};
 use crate::Error;
 use crate::own_locks::OwnLock;
+use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{Op, RequestHeader, lock};
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, SocketError};
+use isonomia_units::Ino;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -26,10 +28,14 @@ impl Session {
             let mut line = self.connect(deadline)?;
             match self.claim(&mut line, deadline) {
                 Ok(()) => {
-                    if let Some(keeper) = self.keeper() {
-                        keeper.arrived(&self.own_locks, line.server(), deadline)?;
+                    let arrived = self.keeper().map(|keeper| keeper.arrived(&self.own_locks, line.server(), deadline));
+                    match arrived.unwrap_or(Ok(())) {
+                        Ok(()) => return Ok(line),
+                        // It is not this one that the server refuses.
+                        Err(Error::Refused { .. }) if deadline.left().is_some() => pause(),
+                        Err(Error::Refused { .. }) => return Err(self.timed_out()),
+                        Err(error) => return Err(error),
                     }
-                    return Ok(line);
                 }
                 Err(error) => self.after_loss(error, true, deadline)?,
             }
@@ -45,6 +51,26 @@ impl Session {
     pub fn claims_end(&self) {
         while self.is_claiming.load(Ordering::Acquire) && !IS_CLAIMING.get() {
             pause();
+        }
+    }
+
+    /// Returns once the server has answered in the session in which this process has its locks, or in another one, in which they have been
+    /// claimed. What is asked waits for no storage and for nobody's turn. The server is to be reached until the `deadline`; for its answer is
+    /// waited as long as ever, because who hangs up may lose the locks.
+    pub fn confirm(&self, deadline: Deadline) -> Result<(), Error> {
+        let Some(server) = self.server() else { return Ok(()) };
+        let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
+        let mut taken = self.take_line(deadline)?;
+        loop {
+            let line = taken.line(deadline)?;
+            // Whatever the answer is.
+            match line.exchange(&request, [b"", b""], &mut [0; PATH_LEN_MAX], self.timeout(), self.manner()) {
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    taken.hang_up();
+                    self.after_loss(error, true, deadline)?;
+                }
+            }
         }
     }
 

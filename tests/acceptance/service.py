@@ -19,6 +19,8 @@ PROGRAM_S = 300
 # Longest wait for a server to be ready or to end.
 SERVER_S = 30
 TEST_S = 300
+# What a command says of a server that it was to ask by name; what the servers say of each other is put in other words.
+NO_ANSWER = re.compile(r"(^|: )[^\s,]+ does not answer: ", re.MULTILINE)
 
 _bin_dir = None
 
@@ -57,6 +59,26 @@ def wait_for(condition, seconds=10):
             raise AssertionError(f"not within {seconds} s: {condition.__doc__ or condition}")
         time.sleep(0.02)
     return outcome
+
+
+def next_line(process):
+    """The next line of a program, of which `communicate` can give the rest.
+
+    `readline` takes more from the pipe than a line, which `communicate` then misses.
+    """
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
+        line += byte
+    return line.decode()
+
+
+def if_all_answer(report):
+    """What a command told with --json of a whole cluster, if all of its servers have answered, or None.
+
+    They have a second to do so, in which one that lives may have had no processor.
+    """
+    told = json.loads(report)
+    return told if all(server["state"] == "answers" for server in told["servers"]) else None
 
 
 class Server:
@@ -131,12 +153,12 @@ class Server:
             raise AssertionError(f"{program} ended with {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.log()}")
         return done
 
-    def start_program(self, *program, **options):
+    def start_program(self, *program, stdin=subprocess.DEVNULL, **options):
         """Starts a program; the process is the program itself."""
         return subprocess.Popen(
             self.command(*program, **options),
             env=clean_environment(),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -145,9 +167,15 @@ class Server:
     def operate(self, *arguments, check=True):
         """An operator's command, such as `status`."""
         command = [isonomia(), *arguments, *self.reach()]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROGRAM_S, env=clean_environment(), stdin=subprocess.DEVNULL
-        )
+        deadline = time.monotonic() + SERVER_S
+        while True:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=PROGRAM_S, env=clean_environment(), stdin=subprocess.DEVNULL
+            )
+            # A server that is named has a second to answer, in which one that lives may have had no processor. Nothing was done.
+            is_silent = check and done.returncode and NO_ANSWER.search(done.stderr)
+            if not is_silent or self.process.poll() is not None or time.monotonic() > deadline:
+                break
         if check and done.returncode:
             raise AssertionError(f"{arguments} ended with {done.returncode}: {done.stderr}\n{self.log()}")
         return done
@@ -278,6 +306,13 @@ class Case(unittest.TestCase):
 
         self.addCleanup(end)
         return process
+
+    def becomes(self, tell, wanted):
+        """Asks until what is told is what is wanted, and fails with what was told last."""
+        deadline = time.monotonic() + SERVER_S
+        while (told := tell()) != wanted and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertEqual(told, wanted)
 
     def needs(self, *commands):
         """Skips the test where programs are missing."""

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import test_cluster
-from service import PREFIX, PROGRAM_S, Case, clean_environment, isonomia, wait_for
+from service import PREFIX, PROGRAM_S, SERVER_S, Case, clean_environment, if_all_answer, isonomia, wait_for
 
 SERVERS = 4
 # Of each server: so slow that a busy machine is fast enough beside it.
@@ -18,6 +18,10 @@ REQUEST_KIB = SERVERS * STRIPE_KIB
 # What is counted of the service of all jobs on each server: 192 stripes. A process that waits for a processor misses a stripe
 # or two, which must stay little beside all of them.
 SERVICE_NS = 6_000_000_000
+# Windows of so much service at most, of which one has to have the shares that are due: on a machine that stalls, a job may not
+# have asked for its share in one of them. A policy that is wrong is so in all.
+WINDOWS = 5
+SHARES_APART = 0.05
 WRITES = textwrap.dedent(f"""
     import os, sys
     file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
@@ -39,8 +43,8 @@ class Shares(Case):
     # Times and shares are looked at.
     alone = True
 
-    def contest(self, policy, jobs):
-        """Part of the service that the first of the jobs had on each server."""
+    def contest(self, policy, jobs, due):
+        """The first of the jobs has the part of the service on each server that is due."""
         cluster = Capped()
         self.addCleanup(cluster.remove)
         first = cluster.start().members[0]
@@ -55,28 +59,31 @@ class Shares(Case):
 
         def served():
             """Nanoseconds for each job on each server."""
-            told = json.loads(first.operate("status", "--json").stdout)
+            told = wait_for(lambda: if_all_answer(first.operate("status", "--json").stdout), SERVER_S)
             of = [{job["job"]: job["service_ns_total"] for job in server["status"]["jobs"]} for server in told["servers"]]
             return [[found.get(name, 0) for name in jobs] for found in of]
 
         # From when all of them have begun.
         wait_for(lambda: all(all(found) for found in served()), 60)
-        before = served()
+        for _ in range(WINDOWS):
+            before = served()
 
-        def differences():
-            between = [[b - a for a, b in zip(*pair)] for pair in zip(before, served())]
-            return between if all(sum(found) >= SERVICE_NS for found in between) else None
+            def differences():
+                between = [[b - a for a, b in zip(*pair)] for pair in zip(before, served())]
+                return between if all(sum(found) >= SERVICE_NS for found in between) else None
 
-        return [found[0] / sum(found) for found in wait_for(differences, 60)]
+            shares = [found[0] / sum(found) for found in wait_for(differences, 60)]
+            if all(abs(share - due) <= SHARES_APART for share in shares):
+                break
+        for share in shares:
+            self.assertAlmostEqual(share, due, delta=SHARES_APART, msg=policy)
 
     def test_a_process_has_as_much_as_four(self):
         for policy in ["user-fair", "job-fair"]:
-            for share in self.contest(policy, {"one": (1, 1), "four": (4, 1)}):
-                self.assertAlmostEqual(share, 0.5, delta=0.05, msg=policy)
+            self.contest(policy, {"one": (1, 1), "four": (4, 1)}, due=0.5)
 
     def test_nodes_count_over_all_servers(self):
-        for share in self.contest("size-fair", {"large": (2, 4), "small": (2, 1)}):
-            self.assertAlmostEqual(share, 0.8, delta=0.05)
+        self.contest("size-fair", {"large": (2, 4), "small": (2, 1)}, due=0.8)
 
 
 class Demo(Case):

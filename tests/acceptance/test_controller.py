@@ -19,6 +19,7 @@ DECIDE_S = 2
 # etcd gives up a lease of two seconds after two to four, and servers ask it four times a second.
 TAKEN_OVER_S = 2 * DECIDE_S + 4
 KILLS = 6
+ATTEMPTS = 3
 # Numbers of the first targets of two servers.
 FIRST, SECOND = 0, 16
 # The longest time from one write to the next, and when the last one was done, go to a log of the program's own.
@@ -223,19 +224,24 @@ class Controllers(Case):
         def solver():
             """the account of the application of which there are two runs"""
             accounts = self.ledger(first)["accounts"]
-            found = [account for account in accounts if account["account"].endswith(" job=solver")]
+            found = [account for account in accounts if account["account"].endswith(f" job={title}")]
             self.assertLessEqual(len(found), 1, accounts)
             return found[0] if found else None
 
-        # It is throttled for one that uses both targets, and ends before there is a gap for it.
-        run = [begin("71", "first", "solver"), begin("8", "both", "wide")]
-        wait_for(lambda: (account := solver()) and account["outstanding"] > 0, 60)
-        for program in run:
-            program.kill()
-            program.wait()
-        before = solver()
+        # It is throttled for one that uses both targets, and ends before there is a gap for it. There is one if the other has no
+        # processor for longer than it takes to decide: then another application is begun.
+        for attempt in range(ATTEMPTS):
+            title = f"solver{attempt}"
+            run = [begin(f"71{attempt}", "first", title), begin(f"8{attempt}", "both", f"wide{attempt}")]
+            wait_for(lambda: (account := solver()) and account["outstanding"] > 0, 60)
+            for program in run:
+                program.kill()
+                program.wait()
+            before = solver()
+            if before["redeemed"] == 0:
+                break
         self.assertEqual((before["redeemed"], before["compensated"]), (0, 0))
-        listed = first.operate("coupons", "--slurm").stdout.splitlines()
+        listed = wait_for(lambda: first.operate("coupons", "--slurm", check=False).stdout, 30).splitlines()
         self.assertEqual(listed[0], "User|Account|Coupons|NodeSeconds")
         self.assertEqual([line.split("|")[0] for line in listed[1:]], [before["user"]])
         for member in cluster.members:
@@ -246,7 +252,7 @@ class Controllers(Case):
         self.assertGreaterEqual(between["outstanding"], before["outstanding"])
         self.assertEqual(between["redeemed"], 0)
         # Of the second target everybody has a third, and so of the first: what is left there is the next run's.
-        begin("72", "first", "solver")
+        begin("72", "first", title)
         for job, place in {"9": "both", "10": "second", "11": "second"}.items():
             begin(job, place, f"other{job}")
         after = wait_for(lambda: (account := solver()) and account["redeemed"] > 0 and account, 60)

@@ -8,7 +8,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from service import PREFIX, Case, bench, clean_environment, wait_for
+from service import PREFIX, Case, bench, clean_environment, next_line, wait_for
 
 READERS = 12
 FILES = 12
@@ -30,6 +30,19 @@ print("reading", flush=True)
 with open(f"{{sys.argv[1]}}/file-{{which}}", "rb") as file:
     data = file.read()
 assert data == bytes([which]) * {FILE_BYTES}, (len(data), data[:1])
+print("read", flush=True)
+"""
+
+READ_AGAIN_AND_AGAIN = f"""
+import os, sys, time
+which, begin, stop = int(sys.argv[2]), sys.argv[3], sys.argv[4]
+print("there", flush=True)
+while not os.path.exists(begin):
+    time.sleep(0.01)
+while not os.path.exists(stop):
+    with open(f"{{sys.argv[1]}}/file-{{which}}", "rb") as file:
+        data = file.read()
+    assert data == bytes([which]) * {FILE_BYTES}, (len(data), data[:1])
 print("read", flush=True)
 """
 
@@ -114,6 +127,15 @@ class Device:
             self.process.kill()
             case.skipTest(f"no device can be emulated here: {self.process.stderr.read().strip()}")
 
+    def forget(self):
+        """Nothing of its files stays in memory, and everything else does: other tests look at what is in there."""
+        subprocess.run(["sync", "--file-system", self.place], check=True, timeout=60)
+        for path in self.place.rglob("*"):
+            if path.is_file():
+                fd = os.open(path, os.O_RDONLY)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(fd)
+
     def hang(self):
         self.process.send_signal(signal.SIGSTOP)
 
@@ -161,35 +183,35 @@ class Devices(Case):
         self.assertEqual(FILES // 2, len(slow), (inodes, objects))
         return slow, fast
 
-    def forget(self):
-        """Nothing of the device stays in memory."""
-        os.sync()
-        Path("/proc/sys/vm/drop_caches").write_text("3\n")
-
     def test_a_target_has_many_requests_in_service(self):
         device = Device(self, "--latency", "20ms", "--size", "256MiB")
         server = self.start(device)
         slow, _ = self.write_files(server, device)
-        self.forget()
-        readers = [self.python(server, READ_FILE, slow[i % len(slow)]) for i in range(READERS)]
-        seen = 0
+        begin, stop = server.temporary / "begin", server.temporary / "stop"
+        readers = [self.python(server, READ_AGAIN_AND_AGAIN, slow[i % len(slow)], begin, stop) for i in range(READERS)]
+        for reader in readers:
+            self.assertEqual("there\n", next_line(reader))
+        begin.touch()
 
         def are_many():
-            nonlocal seen
-            seen = max(seen, server.status()["targets"][1]["in_service"])
-            return seen > 4 or all(reader.poll() is not None for reader in readers)
+            """many requests are in service at once, or a reader has failed"""
+            # All that they read by now is in memory.
+            device.forget()
+            is_seen = server.status()["targets"][1]["in_service"] > 4
+            return is_seen or any(reader.poll() is not None for reader in readers)
 
         wait_for(are_many, seconds=60)
+        self.assertEqual([None] * READERS, [reader.poll() for reader in readers])
+        stop.touch()
         for reader in readers:
             out, err = reader.communicate(timeout=60)
-            self.assertEqual(("reading\nread\n", 0), (out, reader.returncode), err)
-        self.assertGreater(seen, 4)
+            self.assertEqual(("read\n", 0), (out, reader.returncode), err)
 
     def test_a_depth_is_kept(self):
         device = Device(self, "--latency", "5ms", "--size", "256MiB")
         server = self.start(device, more="depth = 2")
         slow, _ = self.write_files(server, device)
-        self.forget()
+        device.forget()
         readers = [self.python(server, READ_FILE, slow[i % len(slow)]) for i in range(READERS)]
         while any(reader.poll() is None for reader in readers):
             target = server.status()["targets"][1]
@@ -203,13 +225,13 @@ class Devices(Case):
         device = Device(self, "--latency", "1ms", "--size", "256MiB")
         server = self.start(device)
         slow, fast = self.write_files(server, device)
-        self.forget()
+        device.forget()
         device.hang()
         self.addCleanup(device.go_on)
         readers = [self.python(server, READ_FILE, slow[i % len(slow)]) for i in range(READERS)]
         writers = [self.python(server, WRITE_SLOWLY, which) for which in slow[:4]]
         for program in readers + writers:
-            self.assertIn(program.stdout.readline(), ["reading\n", "writing\n"])
+            self.assertIn(next_line(program), ["reading\n", "writing\n"])
         # Whatever those wait for: the other target works, and so do the metadata and the operator's commands.
         for repeat in range(3):
             server.run("python3", "-c", textwrap.dedent(WORK_ELSEWHERE), PREFIX, fast[repeat])
@@ -241,13 +263,13 @@ class Devices(Case):
                 server.run("mkdir", f"{PREFIX}{BELOW_RULE}", f"{PREFIX}/a")
                 begin = Path(elsewhere.name) / "begin"
                 program = self.python(server, WORK_WITH_OPEN_FILES, begin, not checksums)
-                self.assertEqual("open\n", program.stdout.readline(), program.poll())
+                self.assertEqual("open\n", next_line(program), program.poll())
                 # Where everything lies has to be found out anew.
                 server.run("mv", f"{PREFIX}/a", f"{PREFIX}/b")
                 device.hang()
                 self.addCleanup(device.go_on)
                 waits = self.program(server, "python3", "-c", CHANGE_NAMES, PREFIX, timeout_s=100)
-                self.assertEqual("changing\n", waits.stdout.readline(), waits.poll())
+                self.assertEqual("changing\n", next_line(waits), waits.poll())
 
                 def hangs():
                     """a change of names is not answered"""

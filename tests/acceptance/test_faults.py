@@ -6,7 +6,7 @@ import signal
 import subprocess
 import textwrap
 
-from service import PREFIX, PROGRAM_S, Case, Server, wait_for
+from service import PREFIX, PROGRAM_S, Case, Server, next_line, wait_for
 
 TIMEOUT_S = 3
 
@@ -44,7 +44,7 @@ class Faults(Case):
     def test_a_killed_server_is_an_error_in_time(self):
         server = self.start()
         writer = self.python(server, WRITE_FOREVER, timeout_s=TIMEOUT_S)
-        self.assertEqual("writing\n", writer.stdout.readline())
+        self.assertEqual("writing\n", next_line(writer))
         wait_for(lambda: server.run("stat", "-c", "%s", f"{PREFIX}/endless").stdout != "0\n")
         server.kill()
         out, err = writer.communicate(timeout=PROGRAM_S)
@@ -65,7 +65,7 @@ class Faults(Case):
     def test_a_stopped_server_is_an_error_in_time(self):
         server = self.start()
         writer = self.python(server, WRITE_FOREVER, timeout_s=TIMEOUT_S)
-        self.assertEqual("writing\n", writer.stdout.readline())
+        self.assertEqual("writing\n", next_line(writer))
         server.process.send_signal(signal.SIGSTOP)
         self.addCleanup(server.process.send_signal, signal.SIGCONT)
         out, _ = writer.communicate(timeout=PROGRAM_S)
@@ -75,7 +75,7 @@ class Faults(Case):
         server = self.start()
         for repeat in range(3):
             writer = self.python(server, WRITE_AND_SYNC.replace("file-", f"repeat{repeat}-"))
-            written = dict(writer.stdout.readline().split() for _ in range(60 + 40 * repeat))
+            written = dict(next_line(writer).split() for _ in range(60 + 40 * repeat))
             server.kill()
             writer.kill()
             rest, _ = writer.communicate()
@@ -104,20 +104,28 @@ class Faults(Case):
             """
             import os, sys
             fd = os.open(f"{sys.argv[1]}/f", os.O_RDWR | os.O_CREAT)
-            os.pwrite(fd, b"before", 0); os.fsync(fd); print("written", flush=True); sys.stdin.close()
-            for i in range(300): os.pwrite(fd, b"x" * 100000, 6 + i * 100000)
+            os.pwrite(fd, b"before", 0); os.fsync(fd); print("written", flush=True)
+            for i in range(300):
+                if i == 150: sys.stdin.readline(); sys.stdin.close()
+                os.pwrite(fd, b"x" * 100000, 6 + i * 100000)
             print(os.pread(fd, 7, 0), os.fstat(fd).st_size)
             """,
             timeout_s=30,
+            stdin=subprocess.PIPE,
         )
-        self.assertEqual("written\n", writer.stdout.readline())
+        self.assertEqual("written\n", next_line(writer))
         server.kill()
+        # However fast it writes, half of that is yet to come.
+        writer.stdin.write("go on\n")
+        writer.stdin.flush()
         if self.TRANSPORT == "tcp":
             # The same port again, which was chosen by the system.
             server.options = (*server.options, "--listen", server.address)
         server.start()
         out, err = writer.communicate(timeout=60)
-        self.assertEqual(("b'beforex' 30000006\n", ""), (out, err))
+        self.assertEqual("b'beforex' 30000006\n", out, err)
+        # If it takes more than a second to start the server, it says for what it waits.
+        self.assertRegex(err, r"\A([^\n]*waiting for a server[^\n]*, 30 s at most[^\n]*\n)?\Z")
 
     def test_a_killed_client_is_cleaned_up(self):
         server = self.start("--bandwidth", "300MiB/s")
@@ -146,6 +154,7 @@ class Faults(Case):
 
     def test_many_killed_clients_leave_nothing(self):
         server = self.start()
+        descriptors = lambda: len(os.listdir(f"/proc/{server.process.pid}/fd"))  # noqa: E731
         before = None
         for _ in range(5):
             crowd = [
@@ -159,9 +168,8 @@ class Faults(Case):
             wait_for(lambda: server.status()["connections"] <= 1)
             server.run("bash", "-c", f"rm {PREFIX}/f*")
             # Descriptors of objects may stay open for a while, but not more with every crowd.
-            count = len(os.listdir(f"/proc/{server.process.pid}/fd"))
-            before = before or count
-        self.assertLess(count, before + 20)
+            before = before or descriptors()
+        wait_for(lambda: descriptors() < before + 20)
 
     def test_a_second_server_on_the_same_directory_is_refused(self):
         server = self.start()

@@ -4,7 +4,7 @@ import os
 import subprocess
 import uuid
 
-from service import PREFIX, PROGRAM_S, Case, Mount, clean_environment, why_no_mount
+from service import PREFIX, PROGRAM_S, Case, Mount, clean_environment, next_line, why_no_mount
 
 # A server that is started by this sees itself on a host with the given boot id.
 AT_BOOT = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"'
@@ -144,7 +144,7 @@ class PowerCuts(Case):
             "    print(*said, flush=True)\n"
         )
         program = self.start(["python3", "-c", script, str(mount.place / "f")])
-        self.assertEqual("written\n", program.stdout.readline())
+        self.assertEqual("written\n", next_line(program))
         server.kill()
         self.at_boot(server)
         server.start()

@@ -1,6 +1,5 @@
 """Users of other hosts in a cluster: servers and clients, each on a host of its own, prove by munge who they are."""
 
-import json
 import os
 import shutil
 import signal
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import cluster_on_hosts
 from hosts import Network, can_have_hosts
-from service import PREFIX, Case, clean_environment, isonomia, wait_for
+from service import PREFIX, SERVER_S, Case, clean_environment, if_all_answer, isonomia, next_line, wait_for
 from test_munge import ALICE, MALLORY, MUNGED, PROGRAM_S, Munged
 
 PORT = 7411
@@ -82,7 +81,7 @@ class ClusterOfUsers(Case):
 
     def written(self):
         """What each user has written to each server."""
-        status = json.loads(self.run_as(0, HERS, "status --json").stdout)
+        status = wait_for(lambda: if_all_answer(self.run_as(0, HERS, "status --json").stdout), SERVER_S)
         jobs = lambda server: server["status"]["jobs"]  # noqa: E731
         return [{job["user"]: job["written_bytes_total"] for job in jobs(server)} for server in status["servers"]]
 
@@ -120,7 +119,7 @@ class ClusterOfUsers(Case):
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(),
             )  # fmt: skip
             self.addCleanup(reading.kill)
-            first = reading.stdout.readline()
+            first = next_line(reading)
             member.process.send_signal(signal.SIGKILL)
             member.process.wait()
             member.process.stdout.close()

@@ -4,7 +4,7 @@ import hashlib
 import json
 import subprocess
 
-from service import PREFIX, PROGRAM_S, Case, clean_environment, isonomia, wait_for
+from service import PREFIX, PROGRAM_S, SERVER_S, Case, clean_environment, isonomia, wait_for
 
 POLICIES = ["fifo", "job-fair", "size-fair", "user-then-size-fair", "group{astro=3,bio=1}-then-job-fair", "priority-fair"]
 
@@ -44,19 +44,23 @@ class Policies(Case):
 
     def test_policies_change_under_load(self):
         server = self.server("--bandwidth", "400MiB/s", "--per-op", "10us")
-        script = "for i in 1 2 3 4; do dd if={0} of={1}/$0-$i bs=256k count=160 status=none || exit 1; done"
-        source = server.temporary / "source"
+        script = """
+            until [ -e {2} ]; do
+                for i in 1 2 3 4; do dd if={0} of={1}/$0-$i bs=256k count=160 status=none || exit 1; done
+            done
+        """
+        source, stop = server.temporary / "source", server.temporary / "stop"
         source.write_bytes(bytes(range(256)) * 1024 * 160)
         programs = [
-            self.program(server, "bash", "-c", script.format(source, PREFIX), name, job=name) for name in ["a", "b", "c"]
+            self.program(server, "bash", "-c", script.format(source, PREFIX, stop), name, job=name) for name in ["a", "b", "c"]
         ]
-        switches = 0
-        while any(program.poll() is None for program in programs):
+        wait_for(lambda: all((server.job(name) or {}).get("written_bytes_total") for name in ["a", "b", "c"]), SERVER_S)
+        for switches in range(2 * len(POLICIES)):
             spec = POLICIES[switches % len(POLICIES)]
             server.operate("policy", "set", spec, "--draw", "lottery" if switches % 4 == 1 else "virtual-time")
             self.assertIn(spec.split("-")[0], json.loads(server.operate("policy", "get", "--json").stdout)["policy"])
-            switches += 1
-        self.assertGreater(switches, 5)
+        self.assertEqual([None] * 3, [program.poll() for program in programs])
+        stop.touch()
         for program in programs:
             out, err = program.communicate(timeout=PROGRAM_S)
             self.assertEqual((0, ""), (program.returncode, err), out)

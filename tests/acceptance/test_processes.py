@@ -4,7 +4,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from service import SharedServerCase
+from service import SharedServerCase, wait_for
 
 PROGRAMS = Path(__file__).parent / "programs"
 NAMES = ["forks", "reopen", "stdio", "threads"]
@@ -49,13 +49,14 @@ class Processes(SharedServerCase):
         self.assertEqual("80\n", self.bash("ls | wc -l").stdout)
 
     def test_a_job_ends_with_its_last_process(self):
-        def clients():
+        def has_no_clients():
+            """the job is known, and has no clients"""
             job = self.shared.job("short")
-            return job and job["clients"]
+            return job and job["clients"] == 0
 
         self.run_here("true", job="short")
         self.run_here("touch", "x", job="short")
-        self.assertEqual(0, clients())
+        wait_for(has_no_clients)
 
 
 class ProcessesOverTcp(Processes):

@@ -10,6 +10,11 @@ from service import PREFIX, PROGRAM_S, Case, clean_environment, isonomia, wait_f
 BANDWIDTH = "16MiB/s"
 SHARES_APART = 0.03
 MAKESPANS_APART = 0.05
+# Records at most, of which the last one counts. One in which the server had no processor for a while took longer than its
+# simulation; a simulation that is wrong is so each time.
+RECORDS = 3
+# One that has three times the weight, two that go on, and one that computes in between and is done early.
+JOBS = {"heavy": (40, 0, 2), "light": (24, 0, 2), "other": (24, 0, 2), "pauses": (4, 0.2, 1)}
 # So many MiB, by so many processes at once, with a pause after each MiB.
 WRITES = textwrap.dedent("""
     import os, sys, time
@@ -26,7 +31,8 @@ class Records(Case):
     # Times and shares are looked at.
     alone = True
 
-    def test_a_simulation_of_a_record_is_what_the_server_did(self):
+    def simulated(self):
+        """What a simulation of a record says of both."""
         server = self.server("--bandwidth", BANDWIDTH, "--trust-clients", "--policy", "job-fair{heavy=3}")
         to = server.temporary / "decisions.jsonl"
         with subprocess.Popen(
@@ -34,14 +40,12 @@ class Records(Case):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as recording:  # fmt: skip
             wait_for(to.exists, 20)
-            # One that has three times the weight, two that go on, and one that computes in between and is done early.
-            jobs = {"heavy": (40, 0, 2), "light": (24, 0, 2), "other": (24, 0, 2), "pauses": (4, 0.2, 1)}
             programs = [
                 self.program(
                     server, "python3", "-c", WRITES, f"{PREFIX}/{job}-{number}", str(mib), str(pause_s),
                     job=job, timeout_s=120,
                 )
-                for job, (mib, pause_s, processes) in jobs.items() for number in range(processes)
+                for job, (mib, pause_s, processes) in JOBS.items() for number in range(processes)
             ]  # fmt: skip
             for program in programs:
                 _, errors = program.communicate(timeout=120)
@@ -51,13 +55,20 @@ class Records(Case):
         command = [isonomia(), "sim", "--trace", str(to), "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=clean_environment())
         self.assertEqual(0, done.returncode, done.stderr)
-        found = json.loads(done.stdout)
+        server.stop()
+        return json.loads(done.stdout)
+
+    def test_a_simulation_of_a_record_is_what_the_server_did(self):
+        for _ in range(RECORDS):
+            found = self.simulated()
+            makespans = found["recorded_makespan_ns"], found["simulated_makespan_ns"]
+            if makespans[0] - makespans[1] <= MAKESPANS_APART * makespans[0]:
+                break
         shares = lambda job: [round(job[run]["share"], 3) for run in ("recorded", "simulated")]  # noqa: E731
         told = {job["job"]: shares(job) for job in found["jobs"]}
-        makespans = found["recorded_makespan_ns"], found["simulated_makespan_ns"]
         took_s = [round(makespan / 1e9, 2) for makespan in makespans]
         print(f"recorded and simulated: shares {told}, makespans {took_s} s", flush=True)
-        self.assertEqual(set(jobs), {job["job"] for job in found["jobs"]} & set(jobs))
+        self.assertEqual(set(JOBS), {job["job"] for job in found["jobs"]} & set(JOBS))
         for job in found["jobs"]:
             self.assertLessEqual(abs(job["share_difference"]), SHARES_APART, told)
         self.assertLessEqual(abs(makespans[1] - makespans[0]), MAKESPANS_APART * makespans[0])

@@ -14,7 +14,7 @@ from pathlib import Path
 import test_cluster
 import test_mount
 import test_stress
-from service import PREFIX, PROGRAM_S, Case, Mount, clean_environment, isonomia, wait_for, why_no_mount
+from service import PREFIX, PROGRAM_S, Case, Mount, clean_environment, isonomia, next_line, wait_for, why_no_mount
 
 SERVERS = 4
 # Each that cuts the file takes all of its servers.
@@ -460,7 +460,7 @@ class StripesAndWriters(StripesCase):
             writer = self.program(cluster.members[repeat % SERVERS], "python3", "-c", APPENDS, path, timeout_s=20)
             told = 0
             for _ in range(rng.randrange(1, 6)):
-                told = int(writer.stdout.readline())
+                told = int(next_line(writer))
             time.sleep(rng.uniform(0, 0.004))
             writer.kill()
             told = max([told, *map(int, writer.communicate()[0].split())])

@@ -62,13 +62,25 @@ class Suites(SharedServerCase):
     def test_cpython(self):
         if not (python := python_with_tests()):
             self.skipTest("no Python here has its own tests: Debian's libpython3-testsuite")
-        done = self.run_here(python, "-m", "test", "--timeout", str(LIMIT_S), "--tempdir", self.directory, "-W",
-                             *(word for name in LARGE for word in ["-i", name]), *MODULES, env={"TMPDIR": self.directory}, check=False, limit_s=LIMIT_S)  # fmt: skip
-        out = done.stdout + done.stderr
-        self.assertRegex(out, r"Total tests: run=1,?\d\d\d ", out[-3000:])
-        failed = set(re.findall(r"^(?:ERROR|FAIL): (\w+)", out, re.MULTILINE))
-        self.assertEqual(set(), failed - self.EXPECTED, out[-8000:])
-        self.assertEqual(bool(failed), bool(done.returncode), out[-3000:])
+
+        def run(*options):
+            """What the tests said, and how many ran and which failed."""
+            done = self.run_here(python, "-m", "test", "--timeout", str(LIMIT_S), "--tempdir", self.directory, "-W", *options,
+                                 *MODULES, env={"TMPDIR": self.directory}, check=False, limit_s=LIMIT_S)  # fmt: skip
+            out = done.stdout + done.stderr
+            total = re.search(r"Total tests: run=([\d,]+)", out)
+            self.assertTrue(total, out[-3000:])
+            failed = set(re.findall(r"^(?:ERROR|FAIL): (\w+)", out, re.MULTILINE))
+            self.assertEqual(bool(failed), bool(done.returncode), out[-3000:])
+            return out, int(total[1].replace(",", "")), failed
+
+        out, count, failed = run(*(word for name in LARGE for word in ["-i", name]))
+        self.assertIn(count, range(1000, 2000), out[-3000:])
+        # Some compare times with the clock and allow 50 ms, for which a process may have no processor. What is wrong fails again.
+        if unexpected := failed - self.EXPECTED:
+            again, count, failed = run(*(word for name in unexpected for word in ["-m", name]))
+            self.assertGreaterEqual(count, len(unexpected), again[-3000:])
+            self.assertEqual(set(), failed, (out + again)[-8000:])
 
     def test_h5py(self):
         if subprocess.run([*h5py_command()[:1], "-c", "import h5py, pytest"], capture_output=True).returncode:

@@ -115,34 +115,43 @@ fn what_cannot_be_used_is_named() {
 
 #[test]
 fn an_interrupted_sweep_keeps_what_was_done_and_goes_on_from_there() {
-    let dir = tempfile::tempdir().unwrap();
     let nodes: Vec<String> = (1..=20).map(|nodes| nodes.to_string()).collect();
-    let text = SWEEP.replace("500ms", "20s") + &format!("\"job.small.nodes\" = [{}]\n", nodes.join(", "));
-    std::fs::write(dir.path().join("s.toml"), text).unwrap();
-    let done = || -> BTreeMap<PathBuf, SystemTime> {
-        let entries = std::fs::read_dir(dir.path().join("o")).into_iter().flatten().map(|entry| entry.unwrap());
-        let is_point = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("point-");
-        let paths = entries.map(|entry| entry.path()).filter(|path| is_point(path));
-        paths.map(|path| (path.clone(), std::fs::metadata(path).unwrap().modified().unwrap())).collect()
+    let done = |dir: &Path| -> BTreeMap<PathBuf, SystemTime> {
+        let entries = std::fs::read_dir(dir.join("o")).into_iter().flatten().map(|entry| entry.unwrap());
+        // And not what is being written, which gets another name at any time.
+        let is_point = |name: &str| name.starts_with("point-") && name.ends_with(".json");
+        let paths = entries.map(|entry| entry.path());
+        let points = paths.filter(|path| is_point(path.file_name().unwrap().to_str().unwrap()));
+        points.map(|path| (path.clone(), std::fs::metadata(path).unwrap().modified().unwrap())).collect()
     };
-    let mut sweep = std::process::Command::new(env!("CARGO_BIN_EXE_isonomia"));
-    sweep.current_dir(dir.path()).args(["sim", "s.toml", "--out", "o"]).stdout(Stdio::null()).stderr(Stdio::piped());
-    ["ID", "COUNT", "MIN"].iter().for_each(|name| _ = sweep.env_remove(format!("SLURM_ARRAY_TASK_{name}")));
-    let child = sweep.spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while done().is_empty() {
-        assert!(Instant::now() < deadline, "no point is ever done");
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let interrupted = |duration: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let text = SWEEP.replace("500ms", duration) + &format!("\"job.small.nodes\" = [{}]\n", nodes.join(", "));
+        std::fs::write(dir.path().join("s.toml"), text).unwrap();
+        let mut sweep = std::process::Command::new(env!("CARGO_BIN_EXE_isonomia"));
+        sweep.current_dir(dir.path()).args(["sim", "s.toml", "--out", "o"]);
+        sweep.stdout(Stdio::null()).stderr(Stdio::piped());
+        ["ID", "COUNT", "MIN"].iter().for_each(|name| _ = sweep.env_remove(format!("SLURM_ARRAY_TASK_{name}")));
+        let child = sweep.spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while done(dir.path()).is_empty() {
+            assert!(Instant::now() < deadline, "no point is ever done");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+        let (output, kept) = (child.wait_with_output().unwrap(), done(dir.path()));
+        (dir, output, kept)
+    };
+    // One that was over before it was interrupted tells nothing: a longer one is begun.
+    let mut sweeps = ["20s", "50s", "100s"].into_iter().map(interrupted);
+    let in_time = sweeps.find(|(_, _, kept)| kept.len() != 60);
+    let (dir, output, kept) = in_time.expect("an interrupted sweep ends before all is done");
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("interrupted; what was done is kept"), "{error}");
-    let kept = done();
     assert!((1..60).contains(&kept.len()), "{} of 60 points", kept.len());
     sim(dir.path(), &["s.toml", "--out", "o"]).assert().success();
-    let all = done();
+    let all = done(dir.path());
     assert_eq!(all.len(), 60);
     assert!(kept.iter().all(|(path, written)| all[path] == *written), "what was done is not done again");
     let table = std::fs::read_to_string(dir.path().join("o/sweep.csv")).unwrap();

@@ -1,5 +1,6 @@
 //! Rules of the policy `tbf` on real servers: what they select, that a rate is one of all servers together, who was held.
 
+use crate::controller::Ended;
 use crate::running::cluster::{Cluster, in_memory};
 use crate::running::switching::{EXCLUSIVE, POLICIES, append};
 use crate::running::{ask, create, start};
@@ -59,7 +60,8 @@ fn rules_look_at_operations_paths_and_jobs() {
     maker.mkdir(Ino::ROOT, b"slow/deep", 0o777).unwrap();
     maker.mkdir(Ino::ROOT, b"slower", 0o777).unwrap();
     let write = |client: &Client, path: &str, count: usize| {
-        let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
+        let how = isonomia_client::OpenHow { exclusive: false, ..create() };
+        let file = client.open(Ino::ROOT, path.as_bytes(), &how).unwrap();
         for at in 0..count {
             assert_eq!(client.write_at(&file, (at * REQUEST) as u64, &[1; REQUEST]).unwrap(), REQUEST);
         }
@@ -73,30 +75,39 @@ fn rules_look_at_operations_paths_and_jobs() {
     let slow = rate(&rates, "slow").unwrap();
     assert_eq!((slow.bytes_total, slow.held_ns_total), (0, 0), "neither a path that begins alike nor who is exempt");
     assert_eq!(rate(&rates, "reads").unwrap().bytes_total, REQUEST as u64, "who is exempt is so of all later rules");
-    write(&client("limited"), "slow/deep/file", 8);
-    let rates = status().rates;
-    let slow = rate(&rates, "slow").unwrap();
-    assert_eq!(slow.bytes_total, 8 * REQUEST as u64);
+    // 8 requests of 64 KiB, of which 4 are in the burst; two targets' worth of which have half of the rate at first. Those of a client
+    // that the machine keeps waiting are due when they come: it goes on until it was held.
+    let (limited, mut written) = (client("limited"), 0);
+    let slow = eventually("who writes more than that is held", || {
+        write(&limited, "slow/deep/file", 8);
+        written += 8 * REQUEST as u64;
+        let rates = status().rates;
+        let slow = rate(&rates, "slow").unwrap();
+        assert_eq!(slow.bytes_total, written);
+        (slow.held_ns_total > 50_000_000).then(|| slow.clone())
+    });
     assert_eq!((slow.class.as_str(), slow.rate.as_str()), ("everybody", "2MiB/s"));
-    // 8 requests of 64 KiB, of which 4 are in the burst; two targets' worth of which have half of the rate at first.
-    assert!(slow.held_ns_total > 50_000_000, "{slow:?}");
     assert_eq!(slow.jobs[0].job, "limited");
-    assert_eq!(rate(&rates, "made"), None);
-    let maker = client("maker");
-    for at in 0..20 {
-        maker.mkdir(Ino::ROOT, format!("m{at}").as_bytes(), 0o755).unwrap();
-    }
-    let rates = status().rates;
-    let made = rate(&rates, "made").unwrap();
-    assert_eq!((made.operations_total, made.class.as_str()), (20, "job:maker"));
-    assert!(made.held_ns_total > 100_000_000, "{made:?}");
+    assert_eq!(rate(&status().rates, "made"), None);
+    let (maker, mut made_total) = (client("maker"), 0);
+    let made = eventually("who makes more than that is held", || {
+        for at in made_total..made_total + 20 {
+            maker.mkdir(Ino::ROOT, format!("m{at}").as_bytes(), 0o755).unwrap();
+        }
+        made_total += 20;
+        let rates = status().rates;
+        let made = rate(&rates, "made").unwrap();
+        assert_eq!(made.operations_total, made_total);
+        (made.held_ns_total > 100_000_000).then(|| made.clone())
+    });
+    assert_eq!(made.class, "job:maker");
     // A directory that gets another name is followed.
     maker.rename(Ino::ROOT, b"slower", Ino::ROOT, b"slow/moved", isonomia_client::RenameHow::Replace).unwrap();
     let other = client("other");
     let file =
         other.open(Ino::ROOT, b"slow/moved/file", &isonomia_client::OpenHow { exclusive: false, ..create() }).unwrap();
     other.write_at(&file, 0, &[1; REQUEST]).unwrap();
-    assert_eq!(rate(&status().rates, "slow").unwrap().bytes_total, 9 * REQUEST as u64);
+    assert_eq!(rate(&status().rates, "slow").unwrap().bytes_total, written + REQUEST as u64);
 }
 
 #[test]
@@ -124,6 +135,9 @@ fn rules_are_set_only_instead_of_what_was_seen_and_what_is_strange_is_told() {
 #[test]
 fn a_rate_applies_to_two_servers_together() {
     const RATE: f64 = 8.0 * 1024.0 * 1024.0;
+    /// Servers tell each other at this interval. Parts may sum to more than the rate for twice as long, and by this part at any time.
+    const INTERVAL_S: f64 = 0.02;
+    const FLOOR: f64 = 1.0 / 64.0;
     let cluster = Cluster::start_as(&in_memory(), 2, "exchange = \"20ms\"", "1", |config| {
         config.policy = "tbf{all@job:*=8MiB/s,burst=64KiB}".parse().unwrap();
         config.trust_clients = true;
@@ -138,8 +152,9 @@ fn a_rate_applies_to_two_servers_together() {
         statuses.map(of).collect::<Vec<_>>()
     };
     std::thread::scope(|scope| {
-        // Three times as many on the first server as on the second.
-        for (server, thread) in [(0, 0), (0, 1), (0, 2), (1, 0)] {
+        // Three times as many on the first server as on the second: and more than one there, which a busy machine may keep from asking,
+        // so that its part goes to the other server, until it asks again.
+        for (server, thread) in (0..9).map(|thread| (0, thread)).chain((0..3).map(|thread| (1, thread))) {
             let claims = Claims { job: Some("both".to_owned()), ..Claims::default() };
             let client = cluster.client_as(vec![cluster.configs[server].listen[0].clone()], claims);
             let (path, is_over) = (format!("{}/{thread}", volumes[server]), &is_over);
@@ -150,25 +165,37 @@ fn a_rate_applies_to_two_servers_together() {
                 }
             });
         }
+        // Ends the writers also if something is wrong.
+        let _ended = Ended(&is_over);
         let moved = || rates().iter().map(|rate| rate.bytes_total).sum::<u64>() as f64;
         eventually("both servers hold the job", || rates().iter().all(|rate| rate.held_ns_total > 0).then_some(()));
+        let parts = || rates().iter().map(|rate| rate.part).collect::<Vec<f64>>();
+        let sum = || parts().iter().sum::<f64>();
         // The parts follow the demand.
-        let settled = || {
-            let parts: Vec<f64> = rates().iter().map(|rate| rate.part).collect();
-            (parts[0] > 1.5 * parts[1]).then_some(parts)
-        };
-        let parts = eventually("the first server has most of the rate", settled);
-        let (from, before) = (Instant::now(), moved());
-        std::thread::park_timeout(Duration::from_secs(2));
-        let after = moved();
-        let span = from.elapsed().as_secs_f64();
-        is_over.store(true, Ordering::Relaxed);
-        let bound = RATE * (span + 2.0 * 0.02) * (1.0 + 1.0 / 64.0) + 2.0 * (64 << 10) as f64 + 2.0 * REQUEST as f64;
-        assert!(after - before <= bound, "{} bytes in {span} s, {bound} allowed; parts {parts:?}", after - before);
-        assert!(parts.iter().sum::<f64>() < 1.1, "{parts:?}");
+        let settled = || Some(parts()).filter(|parts| parts[0] > 1.5 * parts[1] && parts.iter().sum::<f64>() < 1.1);
+        let measured = eventually("what both servers serve is bounded", || {
+            let parts = eventually("the first server has most of the rate", settled);
+            let (from, before) = (Instant::now(), moved());
+            let (mut is_as_told, mut looked) = (true, from);
+            while from.elapsed() < Duration::from_secs(2) {
+                std::thread::park_timeout(Duration::from_millis(10));
+                is_as_told &= sum() < 1.0 + FLOOR + 1e-3 && looked.elapsed().as_secs_f64() < 2.0 * INTERVAL_S;
+                looked = Instant::now();
+            }
+            let bytes = moved() - before;
+            let span = from.elapsed().as_secs_f64();
+            let bound =
+                RATE * (span + 2.0 * INTERVAL_S) * (1.0 + FLOOR) + 2.0 * (64 << 10) as f64 + 2.0 * REQUEST as f64;
+            // The bound is for servers that hear each other at each interval. A machine that is too busy for that shows it by parts that sum
+            // to more for longer, or by looks that come as late as that: then it is measured again.
+            let is_bounded = bytes <= bound;
+            (is_bounded || is_as_told).then_some((is_bounded, bytes, span, bound, parts))
+        });
+        let (is_bounded, bytes, span, bound, parts) = measured;
+        assert!(is_bounded, "{bytes} bytes in {span} s, {bound} allowed; parts {parts:?}");
         let statuses = rates();
         assert!(statuses.iter().all(|rate| rate.jobs.iter().any(|job| job.job == "both")), "{statuses:?}");
-        println!("{:.3} of the rate; parts {parts:.3?}", (after - before) / span / RATE);
+        println!("{:.3} of the rate; parts {parts:.3?}", bytes / span / RATE);
     });
 }
 

@@ -335,7 +335,8 @@ fn a_mount_and_programs_have_a_mapping_one_after_the_other() {
         }
     };
     assert!(take());
-    let impatient = running.client(&running.addresses[0], &running.key_file, 1);
+    // It has to connect within the same time.
+    let impatient = running.client(&running.addresses[0], &running.key_file, 5);
     assert_eq!(impatient.map_file(&file, 4, true).unwrap_err(), Error::Server(Errno::AGAIN));
     std::thread::scope(|scope| {
         let program = scope.spawn(|| Mapped::new(&client, &file, 4, true).unwrap());

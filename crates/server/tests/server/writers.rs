@@ -194,12 +194,20 @@ fn what_is_written_to_objects_is_brought_to_the_device_in_time() {
         servers.flatten().filter_map(|target| target.dirty_bytes).collect::<Vec<_>>()
     };
     let data = pattern(4 << 20, 5);
-    assert_eq!(client.write_at(&file, 0, &data).unwrap(), data.len());
+    let write = || assert_eq!(client.write_at(&file, 0, &data).unwrap(), data.len());
+    write();
     if dirty().is_empty() {
         // The files are in memory.
         return;
     }
-    assert!(dirty().iter().sum::<u64>() > 1 << 20, "{:?}", dirty());
+    // Who looks late finds it on the device already, and writes it once more.
+    let is_dirty = || dirty().iter().sum::<u64>() > 1 << 20;
+    comes(|| {
+        is_dirty() || {
+            write();
+            is_dirty()
+        }
+    });
     // Nobody asks for it.
     comes(|| dirty().iter().sum::<u64>() == 0);
     client.write_at(&file, 0, &data).unwrap();
@@ -217,26 +225,33 @@ fn a_server_that_is_away_keeps_nobody_from_others() {
     // On the server whose lines are taken first.
     client.make_volume(b"v", 0o755, ServerId(1)).unwrap();
     striped(&client, "v/wide", "count=2 size=4KiB");
-    // It waits for less long than others.
-    let hasty = Client::new(ClientConfig { timeout: Nanos::from_secs(8), ..client.config().clone() });
-    let file = open(&hasty, "v/wide/file");
-    hasty.write_at(&file, 0, &pattern(8192, 1)).unwrap();
+    // The server is back before the time-out of those who are many is over, and after that of the one that is hasty.
+    let waiting = |timeout_s| {
+        let client = Client::new(ClientConfig { timeout: Nanos::from_secs(timeout_s), ..client.config().clone() });
+        let file = open(&client, "v/wide/file");
+        client.write_at(&file, 0, &pattern(8192, 1)).unwrap();
+        (client, file)
+    };
+    let ((patient, file), (hasty, same)) = (waiting(60), waiting(8));
     cluster.servers[1] = None;
     let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..WRITERS {
             scope.spawn(|| {
                 begun.fetch_add(1, Ordering::SeqCst);
-                let outcome = hasty.write_at(&file, 0, &pattern(8192, 2));
+                let outcome = patient.write_at(&file, 0, &pattern(8192, 2));
                 ended.fetch_add(1, Ordering::SeqCst);
-                // What lies before the part that is away was written.
-                assert!(outcome.as_ref().map_or_else(|error| error.errno() == Errno::TIMEDOUT, |len| *len == 4096));
+                assert_eq!(outcome.unwrap(), 8192, "the server came back in time");
             });
         }
         comes(|| begun.load(Ordering::SeqCst) == WRITERS);
         for _ in 0..500 {
-            hasty.get_attr(Ino::ROOT, b"v/wide/file", true).unwrap();
+            patient.get_attr(Ino::ROOT, b"v/wide/file", true).unwrap();
         }
         assert_eq!(ended.load(Ordering::SeqCst), 0, "it waited for them");
+        // What lies before the part that is away is written.
+        let outcome = hasty.write_at(&same, 0, &pattern(8192, 3));
+        assert!(outcome.as_ref().map_or_else(|error| error.errno() == Errno::TIMEDOUT, |len| *len == 4096));
+        cluster.restart(1);
     });
 }

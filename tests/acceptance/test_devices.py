@@ -100,6 +100,7 @@ CHANGE_NAMES = """
 import os, sys, threading
 directory = os.open(sys.argv[1], os.O_RDONLY)
 print("changing", flush=True)
+sys.stdin.readline()
 threading.Thread(target=os.fsync, args=[directory]).start()
 for repeat in range(2000):
     os.mkdir(f"{sys.argv[1]}/directory-{repeat % 10}")
@@ -266,10 +267,13 @@ class Devices(Case):
                 self.assertEqual("open\n", next_line(program), program.poll())
                 # Where everything lies has to be found out anew.
                 server.run("mv", f"{PREFIX}/a", f"{PREFIX}/b")
+                # It is there before: whatever is being changed when the device hangs may keep a directory from being opened.
+                waits = self.program(server, "python3", "-c", CHANGE_NAMES, PREFIX, timeout_s=100, stdin=subprocess.PIPE)
+                self.assertEqual("changing\n", next_line(waits), waits.poll())
                 device.hang()
                 self.addCleanup(device.go_on)
-                waits = self.program(server, "python3", "-c", CHANGE_NAMES, PREFIX, timeout_s=100)
-                self.assertEqual("changing\n", next_line(waits), waits.poll())
+                waits.stdin.write("go on\n")
+                waits.stdin.flush()
 
                 def hangs():
                     """a change of names is not answered"""

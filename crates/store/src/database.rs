@@ -191,6 +191,11 @@ impl Database {
         self.group.sync(|| self.sync_now())
     }
 
+    /// Returns once nobody syncs, for a moment at least: what is committed meanwhile may wait for the device.
+    pub fn wait_for_sync(&self) {
+        self.group.wait_for_end();
+    }
+
     fn sync_now(&self) -> Result<(), StoreError> {
         self.has_changed.store(false, Relaxed);
         let number = {

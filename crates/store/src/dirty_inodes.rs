@@ -63,6 +63,9 @@ impl Store {
     /// fails keeps none of the others.
     pub fn flush_dirty(&self) -> Result<(), StoreError> {
         let written: Vec<u64> = self.namespace.dirty_inodes().written.iter().copied().collect();
+        // Each file is locked while the database takes its times. A sync that hangs is waited for here, where nobody who reads or writes a
+        // file waits for this.
+        self.db.wait_for_sync();
         let flushed = written.into_iter().map(|ino| self.flush_dirty_inode(ino, |_, _| {}));
         all_of(flushed)
     }

@@ -55,6 +55,17 @@ impl GroupCommit {
         synced
     }
 
+    /// Returns once the sync that is under way, if one is, has ended.
+    pub fn wait_for_end(&self) {
+        let mut state = self.state();
+        let begun = state.begun;
+        while state.is_running && state.begun == begun {
+            state.waiting += 1;
+            state = self.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+    }
+
     /// Threads that wait for a sync to end.
     #[cfg(test)]
     pub fn waiting(&self) -> u32 {
@@ -109,6 +120,32 @@ mod tests {
     #[test]
     fn a_failure_is_told_to_who_saw_it_and_nobody_else_relies_on_it() {
         assert_eq!(run(3), (4, 3));
+    }
+
+    #[test]
+    fn who_waits_for_the_end_of_a_sync_waits_for_that_one_only() {
+        let group = GroupCommit::default();
+        group.wait_for_end();
+        let (began, has_begun) = mpsc::channel();
+        let (end, may_end) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let group = &group;
+            scope.spawn(move || {
+                let synced = group.sync(|| {
+                    began.send(()).unwrap();
+                    may_end.recv().map_err(drop)
+                });
+                synced.unwrap();
+            });
+            has_begun.recv().unwrap();
+            let waits = scope.spawn(|| group.wait_for_end());
+            while group.waiting() == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!waits.is_finished());
+            end.send(()).unwrap();
+        });
+        group.wait_for_end();
     }
 
     #[test]

@@ -8,7 +8,7 @@ import struct
 import noise
 
 MAGIC = b"ISON"
-VERSION = 16
+VERSION = 17
 ROLE_SHARED_MEMORY, ROLE_STREAM, ROLE_CONTROL = range(3)
 SETUP_LEN_MAX = 64 << 10
 
@@ -42,8 +42,8 @@ def hello_body(role, job="stranger", version=VERSION, client=7):
     # Neither nodes, priority, a scheduler, another user to ask for and his job, nor what the job is called and runs.
     claims = text(job) + text(None) + text(None) + b"\0" * 7
     process = varint(os.getpid()) + varint(os.geteuid()) + varint(os.getegid())
-    # No session before; the least integrity: none.
-    return varint(version) + varint(role) + varint(client) + claims + b"\0\0" + process
+    # No session before, and no mount; the least integrity: none.
+    return varint(version) + varint(role) + varint(client) + claims + b"\0\0\0" + process
 
 
 def hello(role, **more):

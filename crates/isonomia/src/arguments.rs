@@ -235,7 +235,7 @@ pub struct ServeOptions {
     /// Serve metrics to Prometheus at this address, such as 127.0.0.1:9180
     #[arg(long, value_name = "ADDR", value_parser = endpoint)]
     pub metrics: Option<SocketAddr>,
-    /// Record every decision in FILE, anew, for `isonomia sim --replay FILE`; slows the server down, for trials only
+    /// Record every decision in FILE, whose content is replaced, for `isonomia sim --replay FILE`; slows the server down, for trials only
     #[arg(long, value_name = "FILE")]
     pub record_decisions: Option<PathBuf>,
 }

@@ -13,16 +13,16 @@ use std::sync::atomic::Ordering;
 
 /// The mounts of whose clients some have been cut off, and still change something.
 #[derive(Debug, Default)]
-pub struct Unfinished(HashSet<MountKey>);
+pub struct UnfinishedMounts(HashSet<MountKey>);
 
 impl Core {
     /// Closes the connections of the other clients of mounts that are about to lose their locks. The caretaker's part.
     /// O(connections), if there are such mounts.
-    pub fn cut_off_mounts(&self) -> Unfinished {
+    pub fn cut_off_mounts(&self) -> UnfinishedMounts {
         let mut ended = self.holders.all_ended();
         ended.retain(|(_, session)| session.mount.get().is_some() && self.has_locks(session));
         if ended.is_empty() {
-            return Unfinished::default();
+            return UnfinishedMounts::default();
         }
         let uncut = ended.iter().filter(|(_, session)| !session.is_cut_off.load(Ordering::Acquire));
         let mounts: HashMap<MountKey, _> =
@@ -34,7 +34,7 @@ impl Core {
             let (mounts, connections) = (mounts.len(), connections.len());
             tracing::info!(mounts, connections, "mounts lost the sessions that have their locks, and are cut off");
         }
-        Unfinished(self.unfinished.mounts())
+        UnfinishedMounts(self.unfinished.mounts())
     }
 
     fn has_locks(&self, session: &Session) -> bool {
@@ -42,7 +42,7 @@ impl Core {
     }
 
     /// Whether other clients of the ended session's mount are to be cut off yet, or are among those that still change something.
-    pub fn is_mount_unfinished(&self, session: &Session, unfinished: &Unfinished) -> bool {
+    pub fn is_mount_unfinished(&self, session: &Session, unfinished: &UnfinishedMounts) -> bool {
         let is_cut_off = || session.is_cut_off.load(Ordering::Acquire);
         let mount = session.mount.get().filter(|_| self.has_locks(session));
         mount.is_some_and(|mount| !is_cut_off() || unfinished.0.contains(mount))

@@ -168,7 +168,10 @@ impl Server {
     /// The same with names of users and groups from elsewhere.
     fn start_with(config: Config, look_up: impl LookUp) -> Result<Self, StartError> {
         let (dir, is_temporary) = match &config.dir {
-            Some(dir) => (dir.clone(), false),
+            Some(dir) => {
+                temporary::keep(dir);
+                (dir.clone(), false)
+            }
             None => (temporary::create()?, true),
         };
         let result = Self::start_in(&config, &dir, is_temporary, look_up);

@@ -96,8 +96,9 @@ impl Core {
         match self.locks.conflict(ino, family, wanted).map(|lock| lock.owner) {
             None => true,
             Some(Owner::Process { session, .. }) => {
-                let is_kept = self.unfinished.has_any_of(session) || self.is_kept_by_mount(session);
-                !self.is_any_there(&[session]) && !is_kept
+                !self.is_any_there(&[session])
+                    && !self.unfinished.has_any_of(session)
+                    && !self.is_kept_by_mount(session)
             }
             Some(Owner::File(number)) => {
                 let sessions = self.sessions.of_reference(ino, number);

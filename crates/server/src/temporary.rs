@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "isonomia-";
+/// A file in each such directory, and in no other: whoever calls one of his own so keeps it.
+const MARK: &str = ".isonomia-temporary";
 
 /// A fresh directory in memory if there is one, else among the temporary files.
 pub fn create() -> Result<PathBuf, StartError> {
@@ -18,10 +20,15 @@ pub fn create() -> Result<PathBuf, StartError> {
     let unique = clock::now().0;
     let dir = base.join(format!("{PREFIX}{}-{unique:x}", std::process::id()));
     let created = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&dir);
-    match created {
-        Ok(()) => Ok(dir),
+    match created.and_then(|()| std::fs::File::create(dir.join(MARK))) {
+        Ok(_) => Ok(dir),
         Err(error) => Err(StartError::System { what: "cannot create a temporary directory", error }),
     }
+}
+
+/// It is served by who named it, and stays.
+pub fn keep(dir: &Path) {
+    let _ = std::fs::remove_file(dir.join(MARK));
 }
 
 /// Removes it with all that is in it.
@@ -52,7 +59,8 @@ fn is_left(entry: &DirEntry) -> bool {
     if !is_own || test_kill_process(pid) != Err(Errno::SRCH) {
         return false;
     }
-    isonomia_store::is_left(&entry.path().join(METADATA))
+    let dir = entry.path();
+    dir.join(MARK).symlink_metadata().is_ok_and(|mark| mark.is_file()) && isonomia_store::is_left(&dir.join(METADATA))
 }
 
 #[cfg(test)]
@@ -65,6 +73,7 @@ mod tests {
     fn dir_of(base: &Path, pid: u32) -> PathBuf {
         let dir = base.join(format!("{PREFIX}{pid}-1"));
         std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join(MARK), "").unwrap();
         dir
     }
 
@@ -89,14 +98,26 @@ mod tests {
             base.path().join(format!("other-{ended}-1")),
         ];
         drop(open(&kept[0]));
-        kept[1..].iter().for_each(|dir| drop(open(dir)));
+        for dir in &kept[1..] {
+            drop(open(dir));
+            std::fs::write(dir.join(MARK), "").unwrap();
+        }
+        // Somebody called one of his own like that, and somebody else serves what was left.
+        let named = base.path().join(format!("{PREFIX}{ended}-4"));
+        drop(open(&named));
+        let served = base.path().join(format!("{PREFIX}{ended}-5"));
+        drop(open(&served));
+        std::fs::write(served.join(MARK), "").unwrap();
+        keep(&served);
         // A server that has just begun, in a container, has no lock yet.
         let begun = base.path().join(format!("{PREFIX}{ended}-2"));
         std::fs::create_dir(&begun).unwrap();
+        std::fs::write(begun.join(MARK), "").unwrap();
         let used = base.path().join(format!("{PREFIX}{ended}-3"));
         let store = open(&used);
+        std::fs::write(used.join(MARK), "").unwrap();
         remove_left(base.path());
-        assert!(!left.exists() && begun.is_dir() && used.is_dir());
+        assert!(!left.exists() && begun.is_dir() && used.is_dir() && named.is_dir() && served.is_dir());
         assert!(kept.iter().all(|dir| dir.is_dir()));
         drop(store);
         remove_left(base.path());
@@ -108,6 +129,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         drop(open(elsewhere.path()));
+        std::fs::write(elsewhere.path().join(MARK), "").unwrap();
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
         let link = base.path().join(format!("{PREFIX}{}-1", ended.id()));

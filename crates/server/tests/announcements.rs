@@ -9,29 +9,11 @@ mod running;
 use isonomia_client::Ino;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::setup::Role;
-use isonomia_transport::handshake::{Identity, open_stream};
-use isonomia_transport::socket::{Deadline, send_all};
-use isonomia_units::Nanos;
-use running::{Running, create, start};
+use isonomia_transport::handshake::open_stream;
+use isonomia_transport::socket::send_all;
+use running::{create, eventually, identity, soon, start};
 use rustix::fd::AsFd;
 use zerocopy::IntoBytes;
-
-fn soon() -> Deadline {
-    Deadline::after(Nanos::from_secs(20))
-}
-
-fn identity(running: &Running) -> Identity {
-    Identity { client: 7, key_file: Some(running.key_file.clone()), ..Identity::default() }
-}
-
-/// Waits for `condition`, which must come true without further ado.
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = soon();
-    while !condition() {
-        assert!(deadline.left().is_some(), "{what}");
-        std::thread::yield_now();
-    }
-}
 
 #[test]
 fn hundreds_of_huge_announcements_take_little_memory() {

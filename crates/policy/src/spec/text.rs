@@ -347,6 +347,13 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_meant_is_allowed() {
+        for word in WORDS {
+            assert!(ALLOWED.contains(word), "{word}");
+        }
+    }
+
+    #[test]
     fn every_spelling_has_one_canonical_form() {
         for (text, expected) in [
             ("fifo", "fifo"),

@@ -1,6 +1,6 @@
 //! Clients that break the rules or break off, and servers that go away: the others never notice.
 
-use crate::running::{Running, create, pattern, start};
+use crate::running::{Running, create, eventually, identity, pattern, soon, start};
 use isonomia_client::{Address, Ino, OpenHow, access};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::control::{ControlReply, ControlRequest};
@@ -10,33 +10,16 @@ use isonomia_server::{Server, TargetConfig};
 use isonomia_testbed::skip;
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::control::ControlConnection;
-use isonomia_transport::handshake::{Identity, Protection, open_stream};
+use isonomia_transport::handshake::{Protection, open_stream};
 use isonomia_transport::region::{ClientRegion, REGION_LEN, SLOT_LEN};
 use isonomia_transport::socket::{
-    Deadline, SocketError, connect, receive_frame, receive_frame_with_descriptor, send_all, send_with_descriptor,
+    SocketError, connect, receive_frame, receive_frame_with_descriptor, send_all, send_with_descriptor,
 };
 use isonomia_units::Nanos;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::IntoBytes;
-
-fn soon() -> Deadline {
-    Deadline::after(Nanos::from_secs(20))
-}
-
-fn identity(running: &Running) -> Identity {
-    Identity { client: 7, key_file: Some(running.key_file.clone()), ..Identity::default() }
-}
-
-/// Waits for `condition`, which must come true without further ado.
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = soon();
-    while !condition() {
-        assert!(deadline.left().is_some(), "{what}");
-        std::thread::yield_now();
-    }
-}
 
 #[test]
 fn frames_that_are_none_close_their_connection_only() {

@@ -12,6 +12,7 @@ use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_server::{Config, Server};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::handshake::Identity;
+use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -151,4 +152,23 @@ pub fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
 pub fn ask(address: &Address, request: &ControlRequest) -> ControlReply {
     let mut control = ControlConnection::open(address, &Identity::default(), Nanos::from_secs(20)).unwrap();
     control.ask(request).unwrap()
+}
+
+/// For what takes no time.
+pub fn soon() -> Deadline {
+    Deadline::after(Nanos::from_secs(20))
+}
+
+/// Somebody with the key.
+pub fn identity(running: &Running) -> Identity {
+    Identity { client: 7, key_file: Some(running.key_file.clone()), ..Identity::default() }
+}
+
+/// Waits for `condition`, which must come true without further ado.
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = soon();
+    while !condition() {
+        assert!(deadline.left().is_some(), "{what}");
+        std::thread::yield_now();
+    }
 }

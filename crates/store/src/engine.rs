@@ -9,11 +9,12 @@ use crate::StoreError;
 use crate::emergency_space::EmergencySpace;
 use crate::fence::Fence;
 use crate::journal::{self, Journal};
+use crate::journal_sync::{JournalSync, SyncFailure};
 use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice};
 use rustix::io::Errno;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
@@ -123,6 +124,7 @@ enum State {
 struct Running {
     tables: [Memory; NAMES.len()],
     db: fjall::Database,
+    journal: JournalSync,
 }
 
 /// A keyspace, and how much was put into its memory since it was last told to write that out.
@@ -143,6 +145,15 @@ impl Engine {
 
     fn check_fence(&self) -> Result<(), StoreError> {
         self.fence.check().map_err(|errno| StoreError::host(&self.dir, errno))
+    }
+
+    /// Whether there may be changes.
+    fn check_usable(&self) -> Result<(), StoreError> {
+        self.check_fence()?;
+        if self.failure.load(Acquire) == LOST {
+            return Err(StoreError::Meta(fjall::Error::Poisoned));
+        }
+        Ok(())
     }
 
     pub fn get(&self, table: Table, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError> {
@@ -169,7 +180,7 @@ impl Engine {
 
     /// All of it, or an error and none of it.
     pub fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
-        self.check_fence()?;
+        self.check_usable()?;
         let act = |open: &Running| open.commit(writes);
         self.with(act).or_else(|error| {
             let error = self.note(error);
@@ -179,19 +190,23 @@ impl Engine {
         })
     }
 
-    /// Everything that was committed is on stable storage when this returns. The times of the journal's file are not: for them a
-    /// file system would have to commit a journal of its own.
+    /// Everything that was committed is on stable storage when this returns. Changes go on meanwhile.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.check_fence()?;
+        self.check_usable()?;
+        let hand_over = |open: &Running| open.db.persist(PersistMode::Buffer);
         self.with(|open| {
-            let synced = open.db.persist(PersistMode::SyncData);
-            if let Err(error) = &synced
-                && !matches!(error, fjall::Error::Poisoned)
-            {
-                self.failure.store(LOST, Relaxed);
+            hand_over(open)?;
+            match open.journal.sync() {
+                Ok(()) => {}
+                Err(SyncFailure::Before(errno)) => return Err(StoreError::host(&self.dir, errno)),
+                Err(SyncFailure::Lost(errno)) => {
+                    self.failure.store(LOST, Release);
+                    tracing::error!(error = %errno, "the metadata could not be synced, and cannot be changed any more");
+                    return Err(StoreError::Meta(fjall::Error::Io(errno.into())));
+                }
             }
-            // A batch that failed while this waited for its turn is not on stable storage.
-            Ok(synced.and_then(|()| open.db.persist(PersistMode::Buffer))?)
+            // A batch that failed meanwhile is not on stable storage.
+            Ok(hand_over(open)?)
         })
         .map_err(|error| self.note(error))
     }
@@ -209,6 +224,10 @@ impl Engine {
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(false),
         };
+        // Of a sync that ended just before.
+        if self.failure.load(Acquire) == LOST {
+            return Ok(false);
+        }
         let last = match &mut *state {
             // Where the journal is to be cut is found out before the database is closed: closing may still write the rest of the
             // batch that failed.
@@ -220,7 +239,7 @@ impl Engine {
             last.cut()?;
         }
         *state = State::Open(Running::open(&self.dir)?);
-        self.failure.store(WORKS, Relaxed);
+        self.failure.store(WORKS, Release);
         tracing::info!("the metadata can be changed again");
         Ok(true)
     }
@@ -263,6 +282,15 @@ impl Engine {
         }
     }
 
+    #[cfg(test)]
+    pub fn with_journal(&self, act: impl FnOnce(&JournalSync)) {
+        let act = |open: &Running| {
+            act(&open.journal);
+            Ok(())
+        };
+        self.with(act).expect("open");
+    }
+
     fn share(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,7 +330,8 @@ impl Running {
             tables.push(Memory { keyspace, bytes: AtomicU64::new(0) });
         }
         let Ok(tables) = tables.try_into() else { unreachable!("one for each name") };
-        Ok(Self { tables, db })
+        let journal = JournalSync::open(dir).map_err(|errno| StoreError::host(dir, errno))?;
+        Ok(Self { tables, db, journal })
     }
 
     fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {

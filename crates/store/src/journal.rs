@@ -48,6 +48,11 @@ pub enum Part {
 
 /// All journals in `dir`, in order.
 pub(crate) fn paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(numbered(dir)?.into_iter().map(|(_, path)| path).collect())
+}
+
+/// The same, and the number of each; the last one is in use.
+pub(crate) fn numbered(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -57,7 +62,12 @@ pub(crate) fn paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     found.sort();
-    Ok(found.into_iter().map(|(_, path)| path).collect())
+    Ok(found)
+}
+
+/// Where the journal of this number is.
+pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number}.jnl"))
 }
 
 /// Looks at all journals in `dir`, in order; calls `each` with the key and the value of every item.

@@ -107,6 +107,7 @@ mod holes;
 mod host_pages;
 mod inode;
 pub mod journal;
+mod journal_sync;
 mod known_damage;
 mod layouts;
 mod moving;

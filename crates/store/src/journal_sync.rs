@@ -1,0 +1,235 @@
+//! Syncing the journal of the database while others append to it.
+//!
+//! fjall keeps everybody from the journal while it syncs it. Who commits would wait for the device then, whoever had asked for the sync;
+//! and of many threads that commit and sync, one after the other would, as each syncs before the next could commit. So the journal
+//! is synced here by a descriptor of its own, and fjall is asked only to hand to the host what was committed.
+//!
+//! The journal in use is the one with the highest number. fjall begins the next one, whose number is higher by one, after it synced the
+//! last; that one is synced here once more, as fjall may have failed between the two. It removes journals of which all is in tables.
+
+use crate::journal;
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// As long as fjall makes a journal that it begins.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// The journal of an open database.
+#[derive(Debug)]
+pub(crate) struct JournalSync {
+    dir: PathBuf,
+    newest: Mutex<Newest>,
+}
+
+#[derive(Debug)]
+struct Newest {
+    number: u64,
+    /// From before the first sync on: of bytes that the host could not write before, a descriptor that is opened later may hear nothing.
+    file: File,
+}
+
+/// Why the journal could not be synced.
+#[derive(Debug)]
+pub(crate) enum SyncFailure {
+    /// It was not tried.
+    Before(Errno),
+    /// The host may have dropped what it could not write.
+    Lost(Errno),
+}
+
+impl JournalSync {
+    /// Of the database in `dir`, which this process just opened, and which nobody changes yet.
+    pub fn open(dir: &Path) -> Result<Self, Errno> {
+        let (number, _) = journal::numbered(dir).map_err(errno)?.pop().ok_or(Errno::NOENT)?;
+        let file = open(dir, number)?.ok_or(Errno::NOENT)?;
+        if let Err(e) = make_room_ahead(&file) {
+            tracing::debug!(error = %e, number, "the journal of the metadata grows with each entry, and syncs of it take longer");
+        }
+        Ok(Self { dir: dir.to_owned(), newest: Mutex::new(Newest { number, file }) })
+    }
+
+    /// What fjall has handed to the host before is on stable storage when this returns; the times of the journal's file are not: for
+    /// them a file system would have to commit a journal of its own.
+    pub fn sync(&self) -> Result<(), SyncFailure> {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(next) = self.next(&newest).map_err(SyncFailure::Before)? {
+            sync(&newest.file)?;
+            *newest = next;
+        }
+        sync(&newest.file)
+    }
+
+    /// The journal after this one, of those that are there.
+    fn next(&self, newest: &Newest) -> Result<Option<Newest>, Errno> {
+        let next = |number| Ok(open(&self.dir, number)?.map(|file| Newest { number, file }));
+        // fjall removes the oldest first, so while this one is there, so is the next.
+        let found = next(newest.number + 1)?;
+        if found.is_some() || newest.file.metadata().map_err(errno)?.nlink() > 0 {
+            return Ok(found);
+        }
+        for (number, _) in journal::numbered(&self.dir).map_err(errno)? {
+            if number > newest.number
+                && let Some(found) = next(number)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn open(dir: &Path, number: u64) -> Result<Option<File>, Errno> {
+    match rustix::fs::open(journal::path(dir, number), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(fd) => Ok(Some(fd.into())),
+        Err(Errno::NOENT) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn sync(file: &File) -> Result<(), SyncFailure> {
+    rustix::fs::fdatasync(file).map_err(SyncFailure::Lost)
+}
+
+/// fjall opens a journal of an earlier process so that all it writes is appended, and each entry makes the file longer. A file system commits
+/// a journal of its own for that at each sync, which takes a device two or three times as long. So the journal gets as much room ahead as one that fjall
+/// begins, and fjall's descriptor writes to where the entries end.
+fn make_room_ahead(journal: &File) -> Result<(), Errno> {
+    let journal = journal.metadata().map_err(errno)?;
+    if journal.len() >= JOURNAL_BYTES {
+        return Ok(());
+    }
+    let this_process = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+    for entry in std::fs::read_dir("/proc/self/fd").map_err(errno)? {
+        let path = entry.map_err(errno)?.path();
+        let Some(number) = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // Before it is looked at more closely: a duplicate of any other, once closed, would end locks of this process.
+        let is_of_the_journal =
+            path.metadata().is_ok_and(|file| (file.dev(), file.ino()) == (journal.dev(), journal.ino()));
+        if !is_of_the_journal {
+            continue;
+        }
+        // The duplicate shares position and flags with fjall's.
+        let fd = rustix::process::pidfd_getfd(&this_process, number, PidfdGetfdFlags::empty())?;
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        if flags.contains(OFlags::APPEND) {
+            rustix::fs::seek(&fd, SeekFrom::End(0))?;
+            rustix::fs::fcntl_setfl(&fd, flags - OFlags::APPEND)?;
+            return rustix::fs::ftruncate(&fd, JOURNAL_BYTES);
+        }
+    }
+    Err(Errno::BADF)
+}
+
+fn errno(error: io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emergency_space::EmergencySpace;
+    use crate::engine::{Engine, Table, Write};
+    use crate::fixture::config;
+    use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    fn open_database(dir: &Path) -> (Database, Keyspace, JournalSync) {
+        let db = Database::builder(dir).worker_threads(1).open().unwrap();
+        let table = db.keyspace("numbers", KeyspaceCreateOptions::default).unwrap();
+        (db, table, JournalSync::open(dir).unwrap())
+    }
+
+    fn put(db: &Database, table: &Keyspace, number: u64, value: &[u8]) {
+        let mut batch = db.batch();
+        batch.insert(table, number.to_be_bytes(), value);
+        batch.commit().unwrap();
+    }
+
+    /// Keys and values as they stand in the journals, and whether all of these are whole.
+    fn entries(dir: &Path) -> (Vec<(Vec<u8>, Vec<u8>)>, bool) {
+        let mut entries = Vec::new();
+        let journals = journal::look(dir, |_, key, value| entries.push((key.to_vec(), value.to_vec()))).unwrap();
+        entries.retain(|(key, _)| key.len() == 8);
+        (entries, journals.iter().all(|journal| journal.resumes_at.is_none()))
+    }
+
+    #[test]
+    fn entries_of_a_later_process_follow_those_of_an_earlier_one_and_have_room_ahead() {
+        let dir = tempfile::tempdir().unwrap();
+        let expected = |count: u64| (0..count).map(|i| (i.to_be_bytes().to_vec(), vec![i as u8; i as usize])).collect();
+        for process in 0..4u64 {
+            let (db, table, sync) = open_database(dir.path());
+            assert_eq!(sync.newest.lock().unwrap().file.metadata().unwrap().len(), JOURNAL_BYTES);
+            for i in process * 100..(process + 1) * 100 {
+                assert_eq!(table.get(i.to_be_bytes()).unwrap(), None);
+                put(&db, &table, i, &vec![i as u8; i as usize]);
+            }
+            sync.sync().unwrap();
+            assert_eq!(sync.newest.lock().unwrap().file.metadata().unwrap().len(), JOURNAL_BYTES);
+            assert_eq!(entries(dir.path()), (expected((process + 1) * 100), true));
+            assert!((0..(process + 1) * 100).all(|i| table.get(i.to_be_bytes()).unwrap().unwrap().len() == i as usize));
+        }
+    }
+
+    #[test]
+    fn the_journal_that_is_synced_is_the_one_that_is_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table, sync) = open_database(dir.path());
+        let newest = || journal::numbered(dir.path()).unwrap().pop().unwrap().0;
+        let first = newest();
+        // Longer than a journal, twice. What is in tables is removed.
+        for i in 0..140 {
+            put(&db, &table, i, &vec![0; 1 << 20]);
+            if i % 70 == 69 {
+                table.rotate_memtable_and_wait().unwrap();
+            }
+        }
+        assert_eq!(newest(), first + 2);
+        assert_eq!(sync.newest.lock().unwrap().number, first);
+        assert!(!journal::path(dir.path(), first + 1).exists());
+        sync.sync().unwrap();
+        let synced = sync.newest.lock().unwrap();
+        assert_eq!(synced.number, newest());
+        assert_eq!(
+            synced.file.metadata().unwrap().ino(),
+            std::fs::metadata(journal::path(dir.path(), newest())).unwrap().ino()
+        );
+    }
+
+    #[test]
+    fn nothing_is_changed_any_more_after_a_sync_that_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, space) = (dir.path().join("db"), Arc::new(EmergencySpace::open(dir.path(), false).unwrap()));
+        let engine = Engine::open(db, space, config(dir.path()).fence()).unwrap();
+        let put = |value: &[u8]| {
+            engine.commit(&[Write { table: Table::Numbers, key: b"key".into(), value: Some(value.into()) }])
+        };
+        put(b"before").unwrap();
+        engine.sync().unwrap();
+        engine.with_journal(JournalSync::spoil);
+        put(b"not synced yet").unwrap();
+        assert!(engine.sync().is_err());
+        assert!(put(b"after").is_err() && engine.sync().is_err());
+        assert!(!engine.heal().unwrap());
+        assert!(put(b"after").is_err());
+        assert_eq!(engine.get(Table::Numbers, b"key").unwrap().as_deref(), Some(&b"not synced yet"[..]));
+    }
+
+    impl JournalSync {
+        /// From now on the device takes nothing.
+        pub fn spoil(&self) {
+            let (socket, _) = UnixStream::pair().unwrap();
+            self.newest.lock().unwrap().file = File::from(OwnedFd::from(socket));
+        }
+    }
+}

@@ -38,6 +38,7 @@ pub(crate) use objects::{ObjectChange, ObjectTables};
 pub(crate) use stop::Stop;
 pub(crate) use whole::{check, check_used};
 
+use crate::change_counts::ChangeCounts;
 use crate::content::Owner;
 use crate::emergency_space::EmergencySpace;
 use crate::engine::{Engine, Table, Write};
@@ -60,8 +61,7 @@ const SYNCED: &str = "synced";
 pub(crate) struct Database {
     engine: Engine,
     witness: Witness,
-    /// Since the last sync.
-    has_changed: AtomicBool,
+    changes: ChangeCounts,
     group: GroupCommit,
     /// Of the last sync, in the database.
     number: Mutex<u64>,
@@ -140,7 +140,7 @@ impl Database {
         Ok(Self {
             engine,
             witness,
-            has_changed: AtomicBool::new(true),
+            changes: ChangeCounts::new(),
             group: GroupCommit::default(),
             number: Mutex::new(number),
             is_closed: AtomicBool::new(false),
@@ -188,7 +188,9 @@ impl Database {
 
     /// Everything that was committed is on stable storage when this returns.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.group.sync(|| self.sync_now())
+        self.engine.check_usable()?;
+        let changes = self.changes.begun();
+        self.group.sync_unless(|| self.changes.are_synced(changes), || self.sync_now())
     }
 
     /// Returns once nobody syncs, for a moment at least: what is committed meanwhile may wait for the device.
@@ -197,7 +199,7 @@ impl Database {
     }
 
     fn sync_now(&self) -> Result<(), StoreError> {
-        self.has_changed.store(false, Relaxed);
+        let changes = self.changes.ended();
         let number = {
             // One after the other, so that the number in the database grows.
             let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,16 +208,17 @@ impl Database {
             *number += 1;
             *number
         };
-        self.engine.sync().inspect_err(|_| self.has_changed.store(true, Relaxed))?;
+        self.engine.sync()?;
+        changes.into_iter().for_each(|changes| self.changes.note_synced(changes));
         self.witness.tell(number);
         #[cfg(test)]
         self.copy_synced();
         Ok(())
     }
 
-    /// Whether there was a change since the last sync began.
+    /// Whether there may be something for a sync.
     pub fn has_changed(&self) -> bool {
-        self.has_changed.load(Relaxed)
+        !self.changes.are_synced(self.changes.begun())
     }
 
     /// Opens it anew after a failure, if there is room again; true if that was done.
@@ -547,11 +550,8 @@ impl Change<'_> {
         if self.database.is_closed.load(Relaxed) && self.database.is_closed.swap(false, Relaxed) {
             self.remove(Table::Numbers, stop::CLOSED);
         }
-        self.database.engine.commit(&self.writes)?;
-        if !self.database.has_changed.load(Relaxed) {
-            self.database.has_changed.store(true, Relaxed);
-        }
-        Ok(())
+        let _under_way = self.database.changes.begin();
+        self.database.engine.commit(&self.writes)
     }
 }
 

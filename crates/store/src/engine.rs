@@ -147,8 +147,8 @@ impl Engine {
         self.fence.check().map_err(|errno| StoreError::host(&self.dir, errno))
     }
 
-    /// Whether there may be changes.
-    fn check_usable(&self) -> Result<(), StoreError> {
+    /// Whether there may be changes and syncs: not once a sync failed, or somebody else has the store.
+    pub fn check_usable(&self) -> Result<(), StoreError> {
         self.check_fence()?;
         if self.failure.load(Acquire) == LOST {
             return Err(StoreError::Meta(fjall::Error::Poisoned));

@@ -29,14 +29,22 @@ impl GroupCommit {
     /// Returns once a `sync` that began after this was called has succeeded, or with the error of one that this thread
     /// itself did.
     pub fn sync<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        self.sync_unless(|| false, sync)
+    }
+
+    /// The same, or as soon as there is no need for one any more.
+    pub fn sync_unless<E>(&self, is_done: impl Fn() -> bool, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        if is_done() {
+            return Ok(());
+        }
         let mut state = self.state();
         let wanted = state.begun + 1;
-        while state.is_running && state.done < wanted {
+        while state.is_running && state.done < wanted && !is_done() {
             state.waiting += 1;
             state = self.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.waiting -= 1;
         }
-        if state.done >= wanted {
+        if state.done >= wanted || is_done() {
             return Ok(());
         }
         state.begun += 1;
@@ -146,6 +154,30 @@ mod tests {
             end.send(()).unwrap();
         });
         group.wait_for_end();
+    }
+
+    #[test]
+    fn who_needs_no_more_than_a_sync_that_began_before_waits_for_that_one_only() {
+        let group = GroupCommit::default();
+        let is_done = AtomicU32::new(0);
+        let (began, has_begun) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let (group, is_done) = (&group, &is_done);
+            scope.spawn(move || {
+                let synced = group.sync(|| {
+                    began.send(()).unwrap();
+                    while group.waiting() == 0 {
+                        std::thread::yield_now();
+                    }
+                    is_done.store(1, SeqCst);
+                    Ok::<(), ()>(())
+                });
+                synced.unwrap();
+            });
+            has_begun.recv().unwrap();
+            assert_eq!(group.sync_unless(|| is_done.load(SeqCst) > 0, || Err(())), Ok(()));
+        });
+        assert_eq!(group.sync_unless(|| true, || Err(())), Ok(()), "there is no need for one");
     }
 
     #[test]

@@ -80,6 +80,7 @@ mod backup;
 mod blocks;
 mod cache;
 mod capability;
+mod change_counts;
 mod check;
 pub mod checksum;
 mod config;

@@ -392,6 +392,7 @@ mod tests {
             predicted: Nanos::ZERO,
             unpaid: Nanos::ZERO,
             is_counted: true,
+            is_only_writer: true,
             is_presumed_clean: false,
         }
     }

@@ -116,7 +116,7 @@ impl Core {
         let extent = is_to_be_written.then(|| chunk.of.extent(&self.store, target, &chunk.ranges)).transpose()?;
         let Some(extent) = extent.flatten() else { return Ok(None) };
         let begun = clock::now();
-        extent.write_out(&self.store)?;
+        extent.write_out(&self.store, chunk.is_only_writer)?;
         let took = clock::now().since(begun);
         if chunk.is_large {
             extent.forget();

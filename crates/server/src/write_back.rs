@@ -263,6 +263,8 @@ impl State {
         loop {
             let queue = if writer.urgent.is_empty() { &mut writer.due } else { &mut writer.urgent };
             let of = queue.front().copied()?;
+            let waits = |pages: &Pages| pages.dirty.bytes() + pages.cut_bytes > 0;
+            let is_only_writer = !pages_of(&self.files, of).any(|(writer, pages)| writer != job && waits(pages));
             let Some(pages) = self.files.get_mut(&(of, job)).filter(|pages| pages.due_bytes > 0) else {
                 queue.pop_front();
                 continue;
@@ -301,6 +303,7 @@ impl State {
                 ranges,
                 unpaid: Nanos(unpaid_ns),
                 is_counted: manner.is_counted,
+                is_only_writer,
                 is_presumed_clean,
             });
         }
@@ -559,7 +562,11 @@ fn predict(model: &CostModel, ranges: u64, bytes: u64) -> Nanos {
 
 /// Who has written to a file.
 fn writers_of(state: &State, of: PagesOf) -> Vec<JobId> {
-    state.files.range((of, JobId(0))..=(of, JobId(u32::MAX))).map(|((_, job), _)| *job).collect()
+    pages_of(&state.files, of).map(|(job, _)| job).collect()
+}
+
+fn pages_of(files: &BTreeMap<(PagesOf, JobId), Pages>, of: PagesOf) -> impl Iterator<Item = (JobId, &Pages)> {
+    files.range((of, JobId(0))..=(of, JobId(u32::MAX))).map(|((_, job), pages)| (*job, pages))
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub struct Chunk {
     pub unpaid: Nanos,
     /// It takes a slot of the target's depth.
     pub is_counted: bool,
+    /// Nobody else wrote pages of the file that wait, so what lies between the ranges is nobody else's.
+    pub is_only_writer: bool,
     /// The host has likely nothing of it to write: it had nothing of the job's last chunks.
     pub is_presumed_clean: bool,
 }

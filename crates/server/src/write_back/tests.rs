@@ -64,6 +64,34 @@ fn a_stream_is_written_back_window_by_window() {
 }
 
 #[test]
+fn what_lies_between_the_ranges_of_a_chunk_is_its_own_jobs_unless_somebody_else_wrote_the_file() {
+    let pages = WriteBack::new(MEMORY, true);
+    let write_both = |ino| {
+        write(&pages, Nanos(1), A, ino, 0, WINDOW_BYTES);
+        write(&pages, Nanos(1), B, ino, WINDOW_BYTES, WINDOW_BYTES);
+    };
+    let next = |job| pages.next(job, LONG).unwrap();
+    let written = |chunk: &Chunk| {
+        pages.begun(Nanos(2));
+        pages.finished(Nanos(3), chunk, Some((Nanos(1), Nanos(1))));
+    };
+    write(&pages, Nanos(1), A, 5, 0, WINDOW_BYTES);
+    assert!(next(A).is_only_writer);
+    write_both(6);
+    let (of_a, of_b) = (next(A), next(B));
+    assert_eq!((of_a.of, of_a.is_only_writer, of_b.is_only_writer), (file(6), false, false));
+    written(&of_a);
+    // Those of B are not written yet.
+    write(&pages, Nanos(4), A, 6, 0, WINDOW_BYTES);
+    let again = next(A);
+    assert!(!again.is_only_writer);
+    written(&again);
+    written(&of_b);
+    write(&pages, Nanos(5), A, 6, 0, WINDOW_BYTES);
+    assert!(next(A).is_only_writer);
+}
+
+#[test]
 fn scattered_pages_are_waited_for_until_they_are_few_ranges_or_old() {
     let pages = WriteBack::new(MEMORY, true);
     let every_other = |ino, from| {

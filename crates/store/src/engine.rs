@@ -116,7 +116,7 @@ const FAILED: u8 = 2;
 const LOST: u8 = 3;
 
 enum State {
-    Open(Running),
+    Open(Box<Running>),
     /// Closed after a failure: where the journal is to be cut before it is opened again.
     Closed(Option<Journal>),
 }
@@ -140,7 +140,13 @@ impl Engine {
     /// Opens the database in `dir`, or creates it there.
     pub fn open(dir: PathBuf, emergency_space: Arc<EmergencySpace>, fence: Arc<Fence>) -> Result<Self, StoreError> {
         let open = Running::open(&dir)?;
-        Ok(Self { dir, emergency_space, fence, state: RwLock::new(State::Open(open)), failure: AtomicU8::new(WORKS) })
+        Ok(Self {
+            dir,
+            emergency_space,
+            fence,
+            state: RwLock::new(State::Open(Box::new(open))),
+            failure: AtomicU8::new(WORKS),
+        })
     }
 
     fn check_fence(&self) -> Result<(), StoreError> {
@@ -238,7 +244,7 @@ impl Engine {
         if let State::Closed(Some(last)) = &*state {
             last.cut()?;
         }
-        *state = State::Open(Running::open(&self.dir)?);
+        *state = State::Open(Box::new(Running::open(&self.dir)?));
         self.failure.store(WORKS, Release);
         tracing::info!("the metadata can be changed again");
         Ok(true)

@@ -155,8 +155,10 @@ mod tests {
         batch.commit().unwrap();
     }
 
+    type Entry = (Vec<u8>, Vec<u8>);
+
     /// Keys and values as they stand in the journals, and whether all of these are whole.
-    fn entries(dir: &Path) -> (Vec<(Vec<u8>, Vec<u8>)>, bool) {
+    fn entries(dir: &Path) -> (Vec<Entry>, bool) {
         let mut entries = Vec::new();
         let journals = journal::look(dir, |_, key, value| entries.push((key.to_vec(), value.to_vec()))).unwrap();
         entries.retain(|(key, _)| key.len() == 8);

@@ -124,7 +124,7 @@ enum State {
 struct Running {
     tables: [Memory; NAMES.len()],
     db: fjall::Database,
-    journal: JournalSync,
+    journal: Arc<JournalSync>,
 }
 
 /// A keyspace, and how much was put into its memory since it was last told to write that out.
@@ -199,27 +199,39 @@ impl Engine {
     /// Everything that was committed is on stable storage when this returns. Changes go on meanwhile.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.check_usable()?;
-        let hand_over = |open: &Running| open.db.persist(PersistMode::Buffer);
-        self.with(|open| {
-            hand_over(open)?;
-            match open.journal.sync() {
-                Ok(()) => {}
-                Err(SyncFailure::Before(errno)) => return Err(StoreError::host(&self.dir, errno)),
-                Err(SyncFailure::Lost(errno)) => {
-                    self.failure.store(LOST, Release);
-                    tracing::error!(error = %errno, "the metadata could not be synced, and cannot be changed any more");
-                    return Err(StoreError::Meta(fjall::Error::Io(errno.into())));
-                }
+        let hand_over = |open: &Running| {
+            open.db.persist(PersistMode::Buffer)?;
+            Ok(open.journal.clone())
+        };
+        let journal = self.with(hand_over).map_err(|error| self.note(error))?;
+        // Without the database, which may have to be opened anew before the device is done.
+        self.sync_journal(&journal)?;
+        // A batch that failed meanwhile is not on stable storage.
+        self.with(hand_over).map(drop).map_err(|error| self.note(error))
+    }
+
+    fn sync_journal(&self, journal: &JournalSync) -> Result<(), StoreError> {
+        match journal.sync() {
+            Ok(()) => Ok(()),
+            Err(SyncFailure::Before(errno)) => Err(StoreError::host(&self.dir, errno)),
+            Err(SyncFailure::Lost(errno)) => {
+                self.failure.store(LOST, Release);
+                tracing::error!(error = %errno, "the metadata could not be synced, and cannot be changed any more");
+                Err(StoreError::Meta(fjall::Error::Io(errno.into())))
             }
-            // A batch that failed meanwhile is not on stable storage.
-            Ok(hand_over(open)?)
-        })
-        .map_err(|error| self.note(error))
+        }
     }
 
     /// Opens the database anew if a change failed and there is room again; true if that was done.
     pub fn heal(&self) -> Result<bool, StoreError> {
-        if !matches!(self.failure.load(Acquire), FULL | FAILED) || self.emergency_space.free_bytes() < ROOM_BYTES_MIN {
+        if !matches!(self.failure.load(Acquire), FULL | FAILED) {
+            return Ok(false);
+        }
+        // A journal that was removed takes space as long as its descriptor is open.
+        if let State::Open(open) = &*self.share() {
+            open.journal.forget_removed();
+        }
+        if self.emergency_space.free_bytes() < ROOM_BYTES_MIN {
             return Ok(false);
         }
         self.check_fence()?;
@@ -230,7 +242,12 @@ impl Engine {
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(false),
         };
-        // Of a sync that ended just before.
+        // Why the change failed may be that fjall was told of bytes that the host could not write. Nobody would be told of them once the
+        // database was opened anew.
+        if let State::Open(open) = &*state {
+            self.sync_journal(&open.journal)?;
+        }
+        // A sync may have failed before this had the lock.
         if self.failure.load(Acquire) == LOST {
             return Ok(false);
         }
@@ -245,7 +262,10 @@ impl Engine {
             last.cut()?;
         }
         *state = State::Open(Box::new(Running::open(&self.dir)?));
-        self.failure.store(WORKS, Release);
+        let heals = |failure| (failure != LOST).then_some(WORKS);
+        if self.failure.fetch_update(AcqRel, Acquire, heals).is_err() {
+            return Ok(false);
+        }
         tracing::info!("the metadata can be changed again");
         Ok(true)
     }
@@ -336,7 +356,7 @@ impl Running {
             tables.push(Memory { keyspace, bytes: AtomicU64::new(0) });
         }
         let Ok(tables) = tables.try_into() else { unreachable!("one for each name") };
-        let journal = JournalSync::open(dir).map_err(|errno| StoreError::host(dir, errno))?;
+        let journal = Arc::new(JournalSync::open(dir).map_err(|errno| StoreError::host(dir, errno))?);
         Ok(Self { tables, db, journal })
     }
 

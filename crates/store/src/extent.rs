@@ -78,8 +78,7 @@ impl Extent {
             // The host gives the device twice as many requests at once where a call waits for them than where it only begins
             // them (`wbt_wait` in Linux's `block/blk-wbt.c`).
             [(start, _), .., (last, len)] if what_is_between => {
-                let len = last.saturating_sub(start).saturating_add(len.get());
-                NonZeroU64::new(len).map_or(Ok(()), |len| self.sync_range(objects, (start, len), finish))
+                self.sync_range(objects, (start, len.saturating_add(last.saturating_sub(start))), finish)
             }
             _ => {
                 if self.parts.len() > 1 {
@@ -177,6 +176,9 @@ mod tests {
         {
             assert!(line.contains(&part), "{line}");
         }
+        assert!(store.fsync(ino, true).is_err());
+        store.fsync(ino, true).unwrap();
+        assert!(extent.write_out(&store, true).is_err());
         assert!(store.fsync(ino, true).is_err());
         store.fsync(ino, true).unwrap();
         let verifier = store.verifier();

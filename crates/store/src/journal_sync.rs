@@ -4,14 +4,15 @@
 //! and of many threads that commit and sync, one after the other would, as each syncs before the next could commit. So the journal
 //! is synced here by a descriptor of its own, and fjall is asked only to hand to the host what was committed.
 //!
-//! The journal in use is the one with the highest number. fjall begins the next one, whose number is higher by one, after it synced the
-//! last; that one is synced here once more, as fjall may have failed between the two. It removes journals of which all is in tables.
+//! The journal in use is the one with the highest number. fjall syncs it before it begins the next one, whose number is higher by one.
+//! Should it fail in between, it may go on with the old one: so that is synced once more here. Journals of which all
+//! is in tables are removed, the oldest first.
 
 use crate::journal;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,8 @@ pub(crate) struct JournalSync {
 #[derive(Debug)]
 struct Newest {
     number: u64,
-    /// From before the first sync on: of bytes that the host could not write before, a descriptor that is opened later may hear nothing.
+    /// It is kept from one sync to the next: Linux tells each open file of bytes that could not be written since it was opened
+    /// (`errseq_t`), and one that is opened later may hear nothing.
     file: File,
 }
 
@@ -46,10 +48,16 @@ pub(crate) enum SyncFailure {
 impl JournalSync {
     /// Of the database in `dir`, which this process just opened, and which nobody changes yet.
     pub fn open(dir: &Path) -> Result<Self, Errno> {
-        let (number, _) = journal::numbered(dir).map_err(errno)?.pop().ok_or(Errno::NOENT)?;
-        let file = open(dir, number)?.ok_or(Errno::NOENT)?;
-        if let Err(e) = make_room_ahead(&file) {
-            tracing::debug!(error = %e, number, "the journal of the metadata grows with each entry, and syncs of it take longer");
+        let mut newest = None;
+        for (number, _) in journal::numbered(dir).map_err(errno)? {
+            // What the host has in memory of an earlier process is not on stable storage before this.
+            let file = open(dir, number)?.ok_or(Errno::NOENT)?;
+            rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&file))?;
+            newest = Some((number, file));
+        }
+        let (number, file) = newest.ok_or(Errno::NOENT)?;
+        if let Err(e) = make_room_ahead(&file, &journal::path(dir, number)) {
+            tracing::info!(error = %e, number, "the journal of the metadata grows with each entry, and syncs of it take longer");
         }
         Ok(Self { dir: dir.to_owned(), newest: Mutex::new(Newest { number, file }) })
     }
@@ -63,6 +71,17 @@ impl JournalSync {
             *newest = next;
         }
         sync(&newest.file)
+    }
+
+    /// Lets go of a journal that fjall has removed, as all of it is in tables.
+    pub fn forget_removed(&self) {
+        // Whoever syncs lets go of it himself.
+        let Ok(mut newest) = self.newest.try_lock() else { return };
+        while newest.file.metadata().is_ok_and(|file| file.nlink() == 0)
+            && let Ok(Some(next)) = self.next(&newest)
+        {
+            *newest = next;
+        }
     }
 
     /// The journal after this one, of those that are there.
@@ -85,7 +104,11 @@ impl JournalSync {
 }
 
 fn open(dir: &Path, number: u64) -> Result<Option<File>, Errno> {
-    match rustix::fs::open(journal::path(dir, number), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    let path = journal::path(dir, number);
+    // Where there is none no descriptor is needed to see that.
+    let opened =
+        rustix::fs::stat(&path).and_then(|_| rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()));
+    match opened {
         Ok(fd) => Ok(Some(fd.into())),
         Err(Errno::NOENT) => Ok(None),
         Err(e) => Err(e),
@@ -93,33 +116,36 @@ fn open(dir: &Path, number: u64) -> Result<Option<File>, Errno> {
 }
 
 fn sync(file: &File) -> Result<(), SyncFailure> {
-    rustix::fs::fdatasync(file).map_err(SyncFailure::Lost)
+    rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file)).map_err(SyncFailure::Lost)
 }
 
-/// fjall opens a journal of an earlier process so that all it writes is appended, and each entry makes the file longer. A file system commits
-/// a journal of its own for that at each sync, which takes a device two or three times as long. So the journal gets as much room ahead as one that fjall
-/// begins, and fjall's descriptor writes to where the entries end.
-fn make_room_ahead(journal: &File) -> Result<(), Errno> {
-    let journal = journal.metadata().map_err(errno)?;
-    if journal.len() >= JOURNAL_BYTES {
+/// fjall opens a journal of an earlier process so that all it writes is appended, and each entry makes the file longer. A file
+/// system commits a journal of its own for that at each sync, which takes a device two or three times as long. So the journal gets as
+/// much room ahead as one that fjall begins, and fjall's descriptor writes to where the entries end. A file system still commits
+/// for a sync with which the entries have come to a block that has no place on the device yet.
+fn make_room_ahead(journal: &File, path: &Path) -> Result<(), Errno> {
+    let identity = |file: &Metadata| (file.dev(), file.ino());
+    let known = journal.metadata().map_err(errno)?;
+    if known.len() >= JOURNAL_BYTES {
+        // fjall begins the next one soon.
         return Ok(());
     }
     let this_process = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
     for entry in std::fs::read_dir("/proc/self/fd").map_err(errno)? {
-        let path = entry.map_err(errno)?.path();
-        let Some(number) = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok()) else {
+        let link = entry.map_err(errno)?.path();
+        let Some(number) = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // Before it is looked at more closely: a duplicate of any other, once closed, would end locks of this process.
-        let is_of_the_journal =
-            path.metadata().is_ok_and(|file| (file.dev(), file.ino()) == (journal.dev(), journal.ino()));
-        if !is_of_the_journal {
+        // By the name first, as a file of a device that hangs may be among the others. And a duplicate of one with POSIX locks
+        // would end these once it is closed.
+        let is_of_that_name = std::fs::read_link(&link).is_ok_and(|target| target.file_name() == path.file_name());
+        if !is_of_that_name || !link.metadata().is_ok_and(|file| identity(&file) == identity(&known)) {
             continue;
         }
         // The duplicate shares position and flags with fjall's.
-        let fd = rustix::process::pidfd_getfd(&this_process, number, PidfdGetfdFlags::empty())?;
+        let fd = File::from(rustix::process::pidfd_getfd(&this_process, number, PidfdGetfdFlags::empty())?);
         let flags = rustix::fs::fcntl_getfl(&fd)?;
-        if flags.contains(OFlags::APPEND) {
+        if flags.contains(OFlags::APPEND) && identity(&fd.metadata().map_err(errno)?) == identity(&known) {
             rustix::fs::seek(&fd, SeekFrom::End(0))?;
             rustix::fs::fcntl_setfl(&fd, flags - OFlags::APPEND)?;
             return rustix::fs::ftruncate(&fd, JOURNAL_BYTES);
@@ -142,10 +168,15 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::{Duration, Instant};
 
     fn open_database(dir: &Path) -> (Database, Keyspace, JournalSync) {
         let db = Database::builder(dir).worker_threads(1).open().unwrap();
-        let table = db.keyspace("numbers", KeyspaceCreateOptions::default).unwrap();
+        // Its memory is written to tables only where a test says so.
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX);
+        let table = db.keyspace("numbers", options).unwrap();
         (db, table, JournalSync::open(dir).unwrap())
     }
 
@@ -163,6 +194,15 @@ mod tests {
         let journals = journal::look(dir, |_, key, value| entries.push((key.to_vec(), value.to_vec()))).unwrap();
         entries.retain(|(key, _)| key.len() == 8);
         (entries, journals.iter().all(|journal| journal.resumes_at.is_none()))
+    }
+
+    /// fjall removes a journal a moment after all of it is in tables.
+    fn wait_until_removed(dir: &Path, number: u64) {
+        let begun = Instant::now();
+        while journal::path(dir, number).exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "journal {number} is still there");
+            std::thread::yield_now();
+        }
     }
 
     #[test]
@@ -198,7 +238,7 @@ mod tests {
         }
         assert_eq!(newest(), first + 2);
         assert_eq!(sync.newest.lock().unwrap().number, first);
-        assert!(!journal::path(dir.path(), first + 1).exists());
+        wait_until_removed(dir.path(), first + 1);
         sync.sync().unwrap();
         let synced = sync.newest.lock().unwrap();
         assert_eq!(synced.number, newest());
@@ -206,6 +246,45 @@ mod tests {
             synced.file.metadata().unwrap().ino(),
             std::fs::metadata(journal::path(dir.path(), newest())).unwrap().ino()
         );
+    }
+
+    #[test]
+    fn a_journal_that_was_removed_is_let_go_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table, sync) = open_database(dir.path());
+        (0..70).for_each(|i| put(&db, &table, i, &vec![0; 1 << 20]));
+        sync.forget_removed();
+        let first = sync.newest.lock().unwrap().number;
+        assert!(journal::path(dir.path(), first).exists());
+        table.rotate_memtable_and_wait().unwrap();
+        wait_until_removed(dir.path(), first);
+        sync.forget_removed();
+        assert_eq!(sync.newest.lock().unwrap().number, first + 1);
+    }
+
+    #[test]
+    fn syncs_go_on_while_journals_come_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table, sync) = open_database(dir.path());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for i in 0..150 {
+                    put(&db, &table, i, &vec![i as u8; 1 << 20]);
+                    if i % 35 == 34 || i == 149 {
+                        table.rotate_memtable_and_wait().unwrap();
+                    }
+                }
+                is_over.store(true, SeqCst);
+            });
+            while !is_over.load(SeqCst) && !writer.is_finished() {
+                sync.sync().unwrap();
+            }
+        });
+        sync.sync().unwrap();
+        let newest = journal::numbered(dir.path()).unwrap().pop().unwrap().0;
+        assert!(newest >= 2);
+        assert_eq!(sync.newest.lock().unwrap().number, newest);
     }
 
     #[test]

@@ -443,7 +443,9 @@ fn an_extent_of_an_object_is_brought_to_the_device() {
         "there is nothing of it"
     );
     let extent = store.objects().object_extent(place(0), &[5..10_000, 20_000..70_000]).unwrap().unwrap();
-    extent.write_out(&store, false).unwrap();
+    for what_is_between in [false, true] {
+        extent.write_out(&store, what_is_between).unwrap();
+    }
     extent.forget();
     extent.read_ahead();
     assert_eq!(read_block(&store, place(0), 8).unwrap(), [1; BLOCK]);

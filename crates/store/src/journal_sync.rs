@@ -50,8 +50,9 @@ impl JournalSync {
     pub fn open(dir: &Path) -> Result<Self, Errno> {
         let mut newest = None;
         for (number, _) in journal::numbered(dir).map_err(errno)? {
+            // fjall writes old ones to tables from its start on, and removes them.
+            let Some(file) = open(dir, number)? else { continue };
             // What the host has in memory of an earlier process is not on stable storage before this.
-            let file = open(dir, number)?.ok_or(Errno::NOENT)?;
             rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&file))?;
             newest = Some((number, file));
         }

@@ -2,8 +2,8 @@
 //! syncs for all.
 //!
 //! A sync that began before a change was committed may not cover it, so nobody is content with the one that he finds under
-//! way, unless he knows that it does ([`GroupCommit::sync_unless`]). On a device that takes 5 ms for a sync a thread then waits 10 ms at most, however many wait; one after the other
-//! they would wait 5 ms for each of those before them.
+//! way, unless he knows that it does ([`GroupCommit::sync_unless`]). On a device that takes 5 ms for a sync a thread then waits
+//! 10 ms at most, however many wait; one after the other they would wait 5 ms for each of those before them.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

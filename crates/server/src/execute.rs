@@ -517,13 +517,14 @@ fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<
     core.write_back_segment(ino, &connection.job)?;
     let target = (header.target != NO_TARGET).then_some(TargetId(header.target));
     let mut heard = connection.session.heard(ino);
-    let synced = core.with_pages_of(PagesOf::File(ino), target, || store.fsync_target_after(ino, target, &mut heard));
+    let mut bytes =
+        || core.with_pages_of(PagesOf::File(ino), target, || store.fsync_target_after(ino, target, &mut heard));
+    let synced = match header.flags & flag::CONTINUED {
+        0 => store.fsync_with_attributes(ino, header.flags & flag::DATA_ONLY != 0, bytes),
+        _ => bytes(),
+    };
     heard.into_iter().for_each(|lost_writes| connection.session.hear(ino, lost_writes));
-    synced?;
-    if header.flags & flag::CONTINUED != 0 {
-        return Ok(());
-    }
-    Ok(store.fsync_attributes(ino, header.flags & flag::DATA_ONLY != 0)?)
+    Ok(synced?)
 }
 
 fn rename_how(header: &RequestHeader) -> Result<RenameHow, StoreError> {

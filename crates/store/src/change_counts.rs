@@ -4,6 +4,7 @@
 //! stable storage counts from the beginning of changes, and a sync says of itself that it had all of them only if it
 //! began while none was under way.
 
+use crate::group_commit::Ticket;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -12,6 +13,13 @@ pub(crate) struct ChangeCounts {
     begun: AtomicU64,
     ended: AtomicU64,
     synced: AtomicU64,
+}
+
+/// Changes that were committed before a moment: so many, and the first sync that begins after it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Committed {
+    pub changes: u64,
+    pub ticket: Ticket,
 }
 
 /// A change that is under way until this is dropped.

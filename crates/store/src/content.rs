@@ -101,6 +101,7 @@ pub(crate) struct Objects {
     open: Vec<Option<ObjectFile>>,
     /// Which of them are known to have a directory entry on stable storage, if they exist; likewise.
     entry_synced: Vec<bool>,
+    creations: u64,
     /// They are known to have nothing beyond the end.
     pub is_trimmed: bool,
     /// The size when what all of them had then was last brought to stable storage,
@@ -118,6 +119,7 @@ impl Objects {
             count,
             open: Vec::new(),
             entry_synced: Vec::new(),
+            creations: 0,
             is_trimmed: false,
             all_synced_size: size,
             synced_sizes: Vec::new(),
@@ -154,6 +156,17 @@ impl Objects {
     /// Whether object `index`, if it exists, is known to have a directory entry on stable storage.
     pub fn is_entry_synced(&self, index: usize) -> bool {
         self.entry_synced.get(index) == Some(&true)
+    }
+
+    /// How often one was created.
+    pub fn creations(&self) -> u64 {
+        self.creations
+    }
+
+    /// Object `index` was created, and its directory was not synced yet.
+    pub fn entry_created(&mut self, index: usize) {
+        self.creations += 1;
+        self.set_entry_synced(index, false);
     }
 
     pub fn set_entry_synced(&mut self, index: usize, is_synced: bool) {

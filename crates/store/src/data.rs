@@ -501,7 +501,7 @@ pub(crate) fn check_end(offset: u64, len: u64) -> Result<u64, StoreError> {
 }
 
 /// The objects that `len` bytes at `offset` touch, each once.
-fn indices(layout: &Layout, offset: u64, len: u64) -> impl Iterator<Item = usize> {
+pub(crate) fn indices(layout: &Layout, offset: u64, len: u64) -> impl Iterator<Item = usize> {
     let count = layout.targets.len() as u64;
     let first = offset / layout.stripe_bytes;
     let last = offset.saturating_add(len.saturating_sub(1)) / layout.stripe_bytes;

@@ -32,6 +32,7 @@
 
 mod objects;
 mod stop;
+mod sync;
 mod whole;
 
 pub(crate) use objects::{ObjectChange, ObjectTables};
@@ -186,42 +187,6 @@ impl Database {
         Change { database: self, writes: Vec::new() }
     }
 
-    /// Everything that was committed is on stable storage when this returns.
-    pub fn sync(&self) -> Result<(), StoreError> {
-        self.engine.check_usable()?;
-        let changes = self.changes.begun();
-        self.group.sync_unless(|| self.changes.are_synced(changes), || self.sync_now())
-    }
-
-    /// Returns once nobody syncs, for a moment at least: what is committed meanwhile may wait for the device.
-    pub fn wait_for_sync(&self) {
-        self.group.wait_for_end();
-    }
-
-    fn sync_now(&self) -> Result<(), StoreError> {
-        let changes = self.changes.ended();
-        let number = {
-            // One after the other, so that the number in the database grows.
-            let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
-            let value = Some(self.witness.sealed(*number + 1).into());
-            self.engine.commit(&[Write { table: Table::Numbers, key: SYNCED.into(), value }])?;
-            *number += 1;
-            *number
-        };
-        self.engine.sync()?;
-        self.witness.tell(number);
-        #[cfg(test)]
-        self.copy_synced();
-        // Whoever needs no more than this goes on from here.
-        changes.into_iter().for_each(|changes| self.changes.note_synced(changes));
-        Ok(())
-    }
-
-    /// Whether there may be something for a sync.
-    pub fn has_changed(&self) -> bool {
-        !self.changes.are_synced(self.changes.begun())
-    }
-
     /// Opens it anew after a failure, if there is room again; true if that was done.
     pub fn heal(&self) -> Result<bool, StoreError> {
         self.engine.heal()
@@ -239,20 +204,6 @@ impl Database {
             return Err(StoreError::host(Path::new(witness::NAME), rustix::io::Errno::IO));
         }
         Ok(())
-    }
-
-    /// From now on `copy` has what a power cut leaves of `db`, the directory of this database.
-    #[cfg(test)]
-    pub fn keep_synced(&self, db: &Path, copy: &Path) {
-        self.synced.set((db.to_owned(), copy.to_owned())).expect("once");
-        self.copy_synced();
-    }
-
-    #[cfg(test)]
-    fn copy_synced(&self) {
-        if let Some((db, copy)) = self.synced.get() {
-            crate::power_cut::copy_directory(db, copy);
-        }
     }
 
     pub fn record(&self, ino: u64) -> Result<Option<Record>, StoreError> {

@@ -306,11 +306,11 @@ impl ObjectStore {
         if content.has(RECLAIMED) {
             return Err(StoreError::Stale);
         }
-        self.sync_bytes(content, layout, 0, &mut None)?;
-        self.targets.sync_entries(content, layout, &mut content.own_data())?;
-        if !content.is_record_synced() && object.record() != DetachedRecord::default() {
-            let records = content.records();
-            self.db.sync()?;
+        let records = content.records();
+        let is_recorded = !content.is_record_synced() && object.record() != DetachedRecord::default();
+        let committed = is_recorded.then(|| self.db.committed());
+        self.sync_at_once(content, layout, committed, || self.sync_bytes(content, layout, 0, &mut None))?;
+        if is_recorded {
             content.note_synced(records);
         }
         Ok(())

@@ -31,6 +31,8 @@ pub const DATABASE_FILES_MAX: usize = 128;
 const WORKER_THREADS: usize = 1;
 /// With less free space there is no use in opening the database anew.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
+/// With less free space the journal gets no room ahead.
+const ROOM_AHEAD_BYTES_MIN: u64 = 4 << 20;
 /// Entries of a batch of a copy.
 const COPIED_AT_ONCE: usize = 1024;
 
@@ -103,6 +105,8 @@ pub(crate) struct Engine {
     emergency_space: Arc<EmergencySpace>,
     fence: Arc<Fence>,
     state: RwLock<State>,
+    /// Shared by all who write to the journal, which fjall does at no other time while nothing has failed.
+    commits: RwLock<()>,
     /// One of [`WORKS`], [`FULL`], [`FAILED`], [`LOST`].
     failure: AtomicU8,
 }
@@ -145,6 +149,7 @@ impl Engine {
             emergency_space,
             fence,
             state: RwLock::new(State::Open(Box::new(open))),
+            commits: RwLock::default(),
             failure: AtomicU8::new(WORKS),
         })
     }
@@ -187,7 +192,10 @@ impl Engine {
     /// All of it, or an error and none of it.
     pub fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
         self.check_usable()?;
-        let act = |open: &Running| open.commit(writes);
+        let act = |open: &Running| {
+            let _commits = self.commits.read().unwrap_or_else(PoisonError::into_inner);
+            open.commit(writes)
+        };
         self.with(act).or_else(|error| {
             let error = self.note(error);
             // Letting the reserved space go may be enough for the change.
@@ -210,6 +218,21 @@ impl Engine {
         self.with(hand_over).map(drop).map_err(|error| self.note(error))
     }
 
+    /// Makes room ahead in the journal if it is short of that, and nobody changes anything at this moment. Look-ups go on.
+    pub fn make_room(&self) {
+        let State::Open(open) = &*self.share() else { return };
+        let is_short = open.journal.is_short_of_room();
+        if !is_short || self.emergency_space.free_bytes() < ROOM_AHEAD_BYTES_MIN || self.check_fence().is_err() {
+            return;
+        }
+        // Who comes later tries it again.
+        if let Ok(_alone) = self.commits.try_write()
+            && self.failure.load(Acquire) == WORKS
+        {
+            open.journal.make_room();
+        }
+    }
+
     fn sync_journal(&self, journal: &JournalSync) -> Result<(), StoreError> {
         match journal.sync() {
             Ok(()) => Ok(()),
@@ -227,14 +250,19 @@ impl Engine {
         if !matches!(self.failure.load(Acquire), FULL | FAILED) {
             return Ok(false);
         }
+        let journal = match &*self.share() {
+            State::Open(open) => Some(open.journal.clone()),
+            State::Closed(_) => None,
+        };
         // A journal that was removed takes space as long as its descriptor is open.
-        if let State::Open(open) = &*self.share() {
-            open.journal.forget_removed();
-        }
+        journal.iter().for_each(|journal| journal.forget_removed());
         if self.emergency_space.free_bytes() < ROOM_BYTES_MIN {
             return Ok(false);
         }
         self.check_fence()?;
+        // A device that hangs is waited for here, where nobody waits for this; below there is hardly anything left to be synced.
+        journal.iter().try_for_each(|journal| self.sync_journal(journal))?;
+        drop(journal);
         // Not by waiting for the lock: a thread that has it for a look-up may begin another one, which would wait for this
         // thread, and this one for it.
         let mut state = match self.state.try_write() {

@@ -7,16 +7,20 @@
 //! description of an open file: here it is for each session. Who has not heard of it when the process ends hears of it by the
 //! verifier of the next one (`database::stop`).
 
-use crate::content::{Content, LOST_WRITES};
-use crate::inode::SPREAD;
-use crate::object::ObjectPlace;
+use crate::change_counts::Committed;
+use crate::content::{Content, LOST_WRITES, OBJECTS, Objects};
+use crate::data::indices;
+use crate::inode::{DIRTY, Inode, SPREAD, UNFLUSHED};
+use crate::object::{ObjectPlace, object_size};
 use crate::object_file::ObjectFile;
 use crate::{Namespace, ObjectStore, Store, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::{Ino, TargetId};
 use rustix::io::Errno;
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 impl Store {
     /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
@@ -30,6 +34,53 @@ impl Store {
             self.fsync_target(ino, Some(*target))?;
         }
         self.fsync_attributes(ino, data_only)
+    }
+
+    /// `bytes`, which is [`Self::fsync_target_after`] of the last of the file's targets, and [`Self::fsync_attributes`] at the same time:
+    /// what waits for devices waits no longer than for the slowest of them.
+    ///
+    /// If the bytes of all other targets were synced before, a power cut leaves the file as it is now. The database may tell less of its
+    /// size then, but says that the file is as long as its objects ([`crate::dirty_inodes`]).
+    pub fn fsync_with_attributes(
+        &self,
+        ino: Ino,
+        data_only: bool,
+        bytes: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let inode = self.namespace.inode(ino.0)?;
+        let early =
+            inode.layout.as_ref().and_then(|layout| Some((layout, self.commit_attributes(&inode, layout, data_only)?)));
+        let Some((layout, (records, committed))) = early else {
+            bytes()?;
+            return self.fsync_attributes(ino, data_only);
+        };
+        self.objects.sync_at_once(&inode.content, layout, Some(committed), bytes)?;
+        inode.note_synced(records);
+        // Nobody waits for this one to be on stable storage. If it fails, it is done when the file settles.
+        if inode.flags() & (DIRTY | UNFLUSHED) == DIRTY {
+            let _ = self.flush_inode(&inode);
+        }
+        Ok(())
+    }
+
+    /// Hands the times of a file to the database before its bytes are synced; how many records it has with that. Nothing if there is no need
+    /// for it, if its objects do not tell its size, or if it failed, which is then found once more.
+    fn commit_attributes(&self, inode: &Arc<Inode>, layout: &Layout, data_only: bool) -> Option<(u64, Committed)> {
+        if inode.has(SPREAD) || data_only && self.is_size_stored(inode, &inode.share_data()) {
+            return None;
+        }
+        let size = inode.size();
+        self.flush_inode(inode).ok()?;
+        if inode.has(DIRTY) && !self.objects.has_end(&inode.content, layout, size).ok()? {
+            return None;
+        }
+        let records = inode.records();
+        Some((records, self.db.committed()))
+    }
+
+    /// Whether the file has its size on stable storage, with the bytes.
+    fn is_size_stored(&self, inode: &Inode, objects: &Objects) -> bool {
+        inode.is_size_synced() && self.synced_size(inode, objects) >= inode.size()
     }
 
     /// Whether one more line of the log is to say what a device did not take: only some are, between two calls of [`Self::settle`].
@@ -78,7 +129,7 @@ impl Store {
             let is_done = {
                 let mut objects = inode.own_data();
                 self.objects.targets.sync_entries(&inode.content, layout, &mut objects)?;
-                data_only && inode.is_size_synced() && self.synced_size(&inode, &objects) >= inode.size()
+                data_only && self.is_size_stored(&inode, &objects)
             };
             if is_done {
                 return Ok(());
@@ -121,6 +172,57 @@ impl ObjectStore {
         self.db.forget_verifier();
     }
 
+    /// Whether the object that has the last byte of a file of this size is long enough for it. It may not be where room was given to
+    /// somebody who has yet to write there.
+    fn has_end(&self, content: &Content, layout: &Layout, size: u64) -> Result<bool, StoreError> {
+        let Some(index) = indices(layout, size.saturating_sub(1), size.min(1)).next() else { return Ok(true) };
+        let place = content.place(content.share_data().id, layout, index);
+        let found = self.targets.stat_object(place)?;
+        Ok(found.is_some_and(|stat| stat.st_size as u64 >= object_size(layout, index, size)))
+    }
+
+    /// Has `bytes` put objects of this content on stable storage, and meanwhile puts there that they exist, where that is not known, and what was
+    /// `committed` to the database. For each of the two there is a thread, if one is to be had: nobody can ask a host for
+    /// several syncs at once.
+    pub(crate) fn sync_at_once(
+        &self,
+        content: &Content,
+        layout: &Layout,
+        committed: Option<Committed>,
+        bytes: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let (id, creations, created) = {
+            let objects = content.share_data();
+            let is_to_be_synced = |index: &usize| {
+                let place = content.place(objects.id, layout, *index);
+                let is_synced = objects.is_entry_synced(*index) || self.targets.are_entries_synced(place);
+                !is_synced && content.was_created(*index)
+            };
+            let indices = 0..if content.has(OBJECTS) { layout.targets.len() } else { 0 };
+            (objects.id, objects.creations(), indices.filter(is_to_be_synced).collect::<Vec<_>>())
+        };
+        let sync_entries =
+            || created.iter().try_for_each(|index| self.targets.sync_directory(content.place(id, layout, *index)));
+        let sync_database = || committed.map_or(Ok(()), |committed| self.db.sync_since(committed));
+        // Memory does not keep anybody waiting.
+        let waits = !self.is_volatile();
+        let (bytes, entries, database) = std::thread::scope(|scope| {
+            let entries = spawn(waits && !created.is_empty(), scope, &sync_entries);
+            let database = committed.filter(|committed| waits && self.db.needs_sync(*committed));
+            let database = spawn(database.is_some(), scope, &sync_database);
+            (bytes(), end(entries, &sync_entries), end(database, &sync_database))
+        });
+        bytes.and(entries)?;
+        if !created.is_empty() {
+            let mut objects = content.own_data();
+            // One that was created meanwhile, which may be one of them that somebody had removed, is not on stable storage.
+            if objects.id == id && objects.creations() == creations {
+                created.iter().for_each(|index| objects.set_entry_synced(*index, true));
+            }
+        }
+        database
+    }
+
     /// Puts the bytes of one object on stable storage, for somebody who has `heard` of so many losses.
     pub(crate) fn sync_bytes(
         &self,
@@ -157,12 +259,30 @@ impl ObjectStore {
     }
 }
 
+type Part<'a> = &'a (dyn Fn() -> Result<(), StoreError> + Sync);
+type Begun<'scope> = ScopedJoinHandle<'scope, Result<(), StoreError>>;
+
+/// Has a thread do it, if it is needed and there is one to be had.
+fn spawn<'scope>(is_needed: bool, scope: &'scope Scope<'scope, '_>, part: Part<'scope>) -> Option<Begun<'scope>> {
+    is_needed.then(|| Builder::new().name("sync".to_owned()).spawn_scoped(scope, part).ok()).flatten()
+}
+
+/// What came of it; it is done here if no thread did it.
+fn end(begun: Option<Begun<'_>>, part: Part<'_>) -> Result<(), StoreError> {
+    match begun {
+        Some(begun) => begun.join().unwrap_or_else(|panic| resume_unwind(panic)),
+        None => part(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TargetDir;
     use crate::fixture::{config, create, now};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn everybody_who_has_the_file_open_hears_once_of_bytes_that_were_lost() {
@@ -187,6 +307,52 @@ mod tests {
         lose();
         let mut next = Some(store.namespace().lost_writes(ino));
         assert!(!sync(&mut next) && sync(&mut next) && sync(&mut None));
+    }
+
+    #[test]
+    fn the_database_is_synced_while_bytes_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&config(dir.path())).unwrap();
+        store.objects.removal.is_volatile = false;
+        let ino = create(&store, "f");
+        store.write(ino, 0, b"new", now()).unwrap();
+        let inode = store.namespace.inode(ino.0).unwrap();
+        let (_, committed) = store.commit_attributes(&inode, inode.layout.as_ref().unwrap(), false).unwrap();
+        let (before, begun) = (store.db.number(), Instant::now());
+        let bytes = || {
+            while store.db.number() == before {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it waits for the bytes");
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        store.objects.sync_at_once(&inode.content, inode.layout.as_ref().unwrap(), Some(committed), bytes).unwrap();
+        assert_eq!(store.db.number(), before + 1);
+        assert!(inode.share_data().is_entry_synced(0) && !store.db.needs_sync(committed));
+        let fails = || Err(StoreError::Stale);
+        let layout = inode.layout.as_ref().unwrap();
+        assert!(matches!(store.objects.sync_at_once(&inode.content, layout, None, fails), Err(StoreError::Stale)));
+    }
+
+    #[test]
+    fn an_object_that_is_created_while_others_are_synced_is_not_among_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = config(dir.path());
+        config.targets =
+            (0..2).map(|id| TargetDir { id: TargetId(id), dir: dir.path().join(id.to_string()) }).collect();
+        config.default_layout.stripe_count = 2;
+        let mut store = Store::open(&config).unwrap();
+        store.objects.removal.is_volatile = false;
+        let ino = create(&store, "f");
+        let inode = store.namespace.inode(ino.0).unwrap();
+        let layout = inode.layout.as_ref().unwrap();
+        store.write(ino, 0, b"first", now()).unwrap();
+        let write = || store.write(ino, layout.stripe_bytes, b"second", now()).map(drop);
+        store.objects.sync_at_once(&inode.content, layout, None, write).unwrap();
+        let are_synced = || [0, 1].map(|index| inode.share_data().is_entry_synced(index));
+        assert!(!are_synced()[1]);
+        store.fsync(ino, true).unwrap();
+        assert_eq!(are_synced(), [true, true]);
     }
 
     #[test]

@@ -25,6 +25,15 @@ struct State {
     waiting: u32,
 }
 
+/// The first sync that begins after this was taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket {
+    wanted: u64,
+    /// Somebody was waiting for his turn, who syncs for all as soon as the sync under way has ended, unless there is no need for him any
+    /// more.
+    pub is_coming: bool,
+}
+
 impl GroupCommit {
     /// Returns once a `sync` that began after this was called has succeeded, or with the error of one that this thread
     /// itself did.
@@ -37,8 +46,23 @@ impl GroupCommit {
         if is_done() {
             return Ok(());
         }
+        self.sync_since(self.ticket(), is_done, sync)
+    }
+
+    /// For [`Self::sync_since`].
+    pub fn ticket(&self) -> Ticket {
+        let state = self.state();
+        Ticket { wanted: state.begun + 1, is_coming: state.is_running && state.waiting > 0 }
+    }
+
+    /// As [`Self::sync_unless`], but that a sync is enough that began after the ticket was taken.
+    pub fn sync_since<E>(
+        &self,
+        Ticket { wanted, .. }: Ticket,
+        is_done: impl Fn() -> bool,
+        sync: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut state = self.state();
-        let wanted = state.begun + 1;
         while state.is_running && state.done < wanted && !is_done() {
             state.waiting += 1;
             state = self.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -118,6 +142,34 @@ mod tests {
             }
         });
         (syncs.load(SeqCst), errors.load(SeqCst))
+    }
+
+    #[test]
+    fn a_sync_does_that_began_after_the_ticket_was_taken() {
+        let group = GroupCommit::default();
+        let syncs = AtomicU32::new(0);
+        let sync = || {
+            syncs.fetch_add(1, SeqCst);
+            Ok::<(), ()>(())
+        };
+        let ticket = group.ticket();
+        assert!(!ticket.is_coming);
+        group.sync(sync).unwrap();
+        group.sync_since(ticket, || false, sync).unwrap();
+        assert_eq!(syncs.load(SeqCst), 1);
+        let during = Mutex::new(None);
+        group
+            .sync(|| {
+                *during.lock().unwrap() = Some(group.ticket());
+                sync()
+            })
+            .unwrap();
+        group.sync_since(during.into_inner().unwrap().unwrap(), || false, sync).unwrap();
+        assert_eq!(syncs.load(SeqCst), 3, "that one had begun before");
+        let failed = group.ticket();
+        assert!(group.sync(|| Err(())).is_err());
+        group.sync_since(failed, || false, sync).unwrap();
+        assert_eq!(syncs.load(SeqCst), 4, "that one failed");
     }
 
     #[test]

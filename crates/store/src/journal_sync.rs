@@ -9,22 +9,23 @@
 //! is in tables are removed, the oldest first.
 
 use crate::journal;
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use crate::journal_room::JournalRoom;
+use crate::object::is_volatile;
+use crate::object_file::is_in_user_space;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, PidfdGetfdFlags};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// As long as fjall makes a journal that it begins.
-const JOURNAL_BYTES: u64 = 64 << 20;
-
 /// The journal of an open database.
 #[derive(Debug)]
 pub(crate) struct JournalSync {
     dir: PathBuf,
+    /// On a file system with a journal of its own, as far as is known: not in memory, and not where a program is asked for all.
+    has_room_ahead: bool,
     newest: Mutex<Newest>,
 }
 
@@ -34,6 +35,8 @@ struct Newest {
     /// It is kept from one sync to the next: Linux tells each open file of bytes that could not be written since it was opened
     /// (`errseq_t`), and one that is opened later may hear nothing.
     file: File,
+    /// None where it could not be had.
+    room: Option<JournalRoom>,
 }
 
 /// Why the journal could not be synced.
@@ -57,10 +60,8 @@ impl JournalSync {
             newest = Some((number, file));
         }
         let (number, file) = newest.ok_or(Errno::NOENT)?;
-        if let Err(e) = make_room_ahead(&file, &journal::path(dir, number)) {
-            tracing::info!(error = %e, number, "the journal of the metadata grows with each entry, and syncs of it take longer");
-        }
-        Ok(Self { dir: dir.to_owned(), newest: Mutex::new(Newest { number, file }) })
+        let has_room_ahead = !is_volatile(&file, dir).unwrap_or(true) && !is_in_user_space(&file);
+        Ok(Self { dir: dir.to_owned(), has_room_ahead, newest: Mutex::new(Newest::of(dir, number, file, true)) })
     }
 
     /// What fjall has handed to the host before is on stable storage when this returns; the times of the journal's file are not: for
@@ -72,6 +73,22 @@ impl JournalSync {
             *newest = next;
         }
         sync(&newest.file)
+    }
+
+    /// Whether [`Self::make_room`] is to be called.
+    pub fn is_short_of_room(&self) -> bool {
+        // Whoever syncs looks himself.
+        self.has_room_ahead
+            && self.newest.try_lock().is_ok_and(|newest| newest.room.as_ref().is_some_and(JournalRoom::is_scarce))
+    }
+
+    /// Sees to it that a sync needs no more of the file system than to write what there is. Nobody may change the database meanwhile.
+    pub fn make_room(&self) {
+        let Ok(mut newest) = self.newest.try_lock() else { return };
+        let Newest { number, file, room } = &mut *newest;
+        if let Some(Err(e)) = room.as_mut().map(|room| room.extend(file)) {
+            tracing::info!(error = %e, number = *number, "the journal of the metadata has no room ahead, and syncs of it take longer");
+        }
     }
 
     /// Lets go of a journal that fjall has removed, as all of it is in tables.
@@ -87,7 +104,7 @@ impl JournalSync {
 
     /// The journal after this one, of those that are there.
     fn next(&self, newest: &Newest) -> Result<Option<Newest>, Errno> {
-        let next = |number| Ok(open(&self.dir, number)?.map(|file| Newest { number, file }));
+        let next = |number| Ok(open(&self.dir, number)?.map(|file| Newest::of(&self.dir, number, file, false)));
         // fjall removes the oldest first, so while this one is there, so is the next.
         let found = next(newest.number + 1)?;
         if found.is_some() || newest.file.metadata().map_err(errno)?.nlink() > 0 {
@@ -101,6 +118,16 @@ impl JournalSync {
             }
         }
         Ok(None)
+    }
+}
+
+impl Newest {
+    fn of(dir: &Path, number: u64, file: File, is_quiet: bool) -> Self {
+        let room = JournalRoom::of(&file, &journal::path(dir, number), is_quiet).unwrap_or_else(|e| {
+            tracing::info!(error = %e, number, "the journal of the metadata grows with each entry, and syncs of it take longer");
+            None
+        });
+        Self { number, file, room }
     }
 }
 
@@ -120,41 +147,6 @@ fn sync(file: &File) -> Result<(), SyncFailure> {
     rustix::io::retry_on_intr(|| rustix::fs::fdatasync(file)).map_err(SyncFailure::Lost)
 }
 
-/// fjall opens a journal of an earlier process so that all it writes is appended, and each entry makes the file longer. A file
-/// system commits a journal of its own for that at each sync, which takes a device two or three times as long. So the journal gets as
-/// much room ahead as one that fjall begins, and fjall's descriptor writes to where the entries end. A file system still commits
-/// for a sync with which the entries have come to a block that has no place on the device yet.
-fn make_room_ahead(journal: &File, path: &Path) -> Result<(), Errno> {
-    let identity = |file: &Metadata| (file.dev(), file.ino());
-    let known = journal.metadata().map_err(errno)?;
-    if known.len() >= JOURNAL_BYTES {
-        // fjall begins the next one soon.
-        return Ok(());
-    }
-    let this_process = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
-    for entry in std::fs::read_dir("/proc/self/fd").map_err(errno)? {
-        let link = entry.map_err(errno)?.path();
-        let Some(number) = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // By the name first, as a file of a device that hangs may be among the others. And a duplicate of one with POSIX locks
-        // would end these once it is closed.
-        let is_of_that_name = std::fs::read_link(&link).is_ok_and(|target| target.file_name() == path.file_name());
-        if !is_of_that_name || !link.metadata().is_ok_and(|file| identity(&file) == identity(&known)) {
-            continue;
-        }
-        // The duplicate shares position and flags with fjall's.
-        let fd = File::from(rustix::process::pidfd_getfd(&this_process, number, PidfdGetfdFlags::empty())?);
-        let flags = rustix::fs::fcntl_getfl(&fd)?;
-        if flags.contains(OFlags::APPEND) && identity(&fd.metadata().map_err(errno)?) == identity(&known) {
-            rustix::fs::seek(&fd, SeekFrom::End(0))?;
-            rustix::fs::fcntl_setfl(&fd, flags - OFlags::APPEND)?;
-            return rustix::fs::ftruncate(&fd, JOURNAL_BYTES);
-        }
-    }
-    Err(Errno::BADF)
-}
-
 fn errno(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
@@ -165,6 +157,7 @@ mod tests {
     use crate::emergency_space::EmergencySpace;
     use crate::engine::{Engine, Table, Write};
     use crate::fixture::config;
+    use crate::journal_room::JOURNAL_BYTES;
     use fjall::{Database, Keyspace, KeyspaceCreateOptions};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -222,6 +215,32 @@ mod tests {
             assert_eq!(entries(dir.path()), (expected((process + 1) * 100), true));
             assert!((0..(process + 1) * 100).all(|i| table.get(i.to_be_bytes()).unwrap().unwrap().len() == i as usize));
         }
+    }
+
+    #[test]
+    fn each_journal_has_zeros_ahead_and_all_of_its_entries() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut numbers = Vec::new();
+        for process in 0..2u8 {
+            let (db, table, mut sync) = open_database(dir.path());
+            sync.has_room_ahead = true;
+            // More than a journal takes, all of which is in tables then, and a little of the next one.
+            for i in 0..75 {
+                put(&db, &table, i, &vec![process + 1; 1 << 20]);
+                if i == 69 {
+                    table.rotate_memtable_and_wait().unwrap();
+                }
+                sync.sync().unwrap();
+                sync.make_room();
+                assert!(!sync.is_short_of_room() && sync.newest.lock().unwrap().room.is_some());
+                numbers.push(sync.newest.lock().unwrap().number);
+            }
+            let (found, are_whole) = entries(dir.path());
+            assert!(are_whole && found.iter().all(|(_, value)| value.iter().all(|byte| *byte > 0)));
+            assert!((0..75u64).all(|i| table.get(i.to_be_bytes()).unwrap().unwrap()[..] == vec![process + 1; 1 << 20]));
+        }
+        numbers.dedup();
+        assert_eq!(numbers.len(), 3, "one for each process, and one in between: {numbers:?}");
     }
 
     #[test]
@@ -286,6 +305,39 @@ mod tests {
         let newest = journal::numbered(dir.path()).unwrap().pop().unwrap().0;
         assert!(newest >= 2);
         assert_eq!(sync.newest.lock().unwrap().number, newest);
+    }
+
+    #[test]
+    fn changes_that_are_made_while_others_make_room_are_all_there() {
+        const THREADS: u64 = 4;
+        const CHANGES: u64 = 1_000;
+        let dir = tempfile::tempdir().unwrap();
+        let (db, space) = (dir.path().join("db"), Arc::new(EmergencySpace::open(dir.path(), false).unwrap()));
+        let value = |number: u64| vec![1 + (number % 250) as u8; 600];
+        let engine = Engine::open(db.clone(), space.clone(), config(dir.path()).fence()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let engine = &engine;
+                scope.spawn(move || {
+                    for number in (0..CHANGES).map(|number| number * THREADS + thread) {
+                        let (key, value) = (number.to_be_bytes().to_vec().into(), Some(value(number).into()));
+                        engine.commit(&[Write { table: Table::Numbers, key, value }]).unwrap();
+                        if number % 8 == thread {
+                            engine.sync().unwrap();
+                        }
+                        engine.make_room();
+                    }
+                });
+            }
+        });
+        engine.make_room();
+        engine.with_journal(|journal| assert!(!journal.is_short_of_room()));
+        drop(engine);
+        let engine = Engine::open(db, space, config(dir.path()).fence()).unwrap();
+        for number in 0..THREADS * CHANGES {
+            let found = engine.get(Table::Numbers, number.to_be_bytes()).unwrap();
+            assert_eq!(found.as_deref(), Some(&value(number)[..]), "{number}");
+        }
     }
 
     #[test]

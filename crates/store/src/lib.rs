@@ -108,6 +108,7 @@ mod holes;
 mod host_pages;
 mod inode;
 pub mod journal;
+mod journal_room;
 mod journal_sync;
 mod known_damage;
 mod layouts;

@@ -6,6 +6,9 @@
 //! same. Detached objects are called in the same way. An object is created at the first write to it, and nothing may be there before. Stripe `s` of `n` targets is at `(s / n) · stripe_bytes` of object `s mod n`;
 //! with one target an object is the file. What an object lacks below the size of the file reads as zeros.
 
+mod entries;
+
+use self::entries::Entries;
 use crate::checksum::{ObjectId, SIDECAR_SUFFIX, blocks_in};
 use crate::config::{StoreConfig, TargetDir};
 use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
@@ -89,6 +92,7 @@ struct Target {
     /// Writes that ask for it go past it.
     takes_direct: bool,
     reads_as_asked: bool,
+    entries: Entries,
 }
 
 impl Targets {
@@ -156,7 +160,8 @@ impl Targets {
                     }
                     content.set(OBJECTS);
                     content.note_unrecorded();
-                    objects.set_entry_synced(index, false);
+                    objects.entry_created(index);
+                    target.entries.created(place);
                 }
                 fd
             }
@@ -186,17 +191,6 @@ impl Targets {
     /// Whether writes to a target go past the page cache if they ask for it.
     pub fn takes_direct(&self, target: TargetId) -> bool {
         self.all.iter().any(|ours| ours.id == target && ours.takes_direct)
-    }
-
-    /// Syncs the directories of the objects whose entries may not have been since they were created.
-    pub fn sync_entries(&self, content: &Content, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
-        for index in 0..layout.targets.len() {
-            if !objects.is_entry_synced(index) && content.has(OBJECTS) {
-                self.sync_directory(content.place(objects.id, layout, index))?;
-                objects.set_entry_synced(index, true);
-            }
-        }
-        Ok(())
     }
 
     /// Size and modification time of an object, if it exists.
@@ -358,16 +352,6 @@ impl Targets {
         Ok(self.target(place)?.objects.as_fd())
     }
 
-    /// Syncs the directory of an object.
-    pub fn sync_directory(&self, place: ObjectPlace) -> Result<(), StoreError> {
-        let target = self.target(place)?;
-        let dir = directory_name(ObjectsId::of(place.object).directory());
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(&target.objects, &dir, flags, Mode::empty())
-            .and_then(rustix::fs::fsync)
-            .map_err(|e| StoreError::host(&target.path.join(&dir), e))
-    }
-
     /// Syncs everything on the file systems of the targets.
     pub fn sync_all(&self) -> Result<(), StoreError> {
         self.all
@@ -452,7 +436,8 @@ impl Target {
                 "files go through the page cache: this file system cannot do without");
         }
         let takes_direct = !is_direct && on_request && probed == Ok(true);
-        Ok(Self { id: target.id, path, objects, is_direct: is_direct && probed.is_ok(), takes_direct, reads_as_asked })
+        let (id, is_direct, entries) = (target.id, is_direct && probed.is_ok(), Entries::of(&objects));
+        Ok(Self { id, path, objects, is_direct, takes_direct, reads_as_asked, entries })
     }
 }
 
@@ -496,7 +481,7 @@ pub(crate) fn create_directories(target: &Path) -> Result<(), OpenError> {
 }
 
 /// Whether a file system, of which `fd` is a file, lies in memory.
-pub(crate) fn is_volatile(fd: &OwnedFd, path: &Path) -> Result<bool, OpenError> {
+pub(crate) fn is_volatile(fd: impl AsFd, path: &Path) -> Result<bool, OpenError> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
     let found = rustix::fs::fstatfs(fd).map_err(|e| OpenError::io(path, e))?;

@@ -16,7 +16,7 @@
 //! # Objects that are missing
 //! A record says which of a file's objects were created. One that is not there reads as an error, whether the file has checksums
 //! or not: what was in it is lost. But of a file that was being written (it has a dirty record, or is unsettled) the record may
-//! have come to stable storage, and the object's entry in its directory not: no `fsync` of it ever ended, and as on any file
+//! have come to stable storage, and the object's entry in its directory not: no `fsync` of it ended since that object was created, and as on any file
 //! system what was written is not there. So after a power cut such an object counts as never created, and reads as a hole.
 //!
 //! Whether there was one the host tells: its kernel still has everything that the process before this one did if it was not

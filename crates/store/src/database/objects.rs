@@ -3,6 +3,7 @@
 
 use super::{Change, Database};
 use crate::StoreError;
+use crate::change_counts::Committed;
 use crate::checksum::ObjectId;
 use crate::content::Owner;
 use crate::detached::DetachedRecord;
@@ -168,6 +169,21 @@ impl ObjectTables {
     /// As [`Database::sync`].
     pub fn sync(&self) -> Result<(), StoreError> {
         self.0.sync()
+    }
+
+    /// As [`Database::committed`].
+    pub fn committed(&self) -> Committed {
+        self.0.committed()
+    }
+
+    /// As [`Database::needs_sync`].
+    pub fn needs_sync(&self, committed: Committed) -> bool {
+        self.0.needs_sync(committed)
+    }
+
+    /// As [`Database::sync_since`].
+    pub fn sync_since(&self, committed: Committed) -> Result<(), StoreError> {
+        self.0.sync_since(committed)
     }
 
     /// As [`Database::forget_verifier`].

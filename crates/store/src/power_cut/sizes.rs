@@ -90,6 +90,37 @@ fn a_size_is_there_with_bytes_that_were_synced() {
 }
 
 #[test]
+fn what_is_synced_together_with_its_attributes_is_there() {
+    for targets in [1, 3] {
+        let mut machine = Machine::new(targets);
+        // As a server does it for a program.
+        let sync = |machine: &Machine, ino: Ino, data_only| {
+            let all: Vec<_> = machine.config.targets.iter().map(|target| target.id).collect();
+            let (last, others) = all.split_last().unwrap();
+            others.iter().for_each(|target| machine.store().fsync_target(ino, Some(*target)).unwrap());
+            let bytes = || machine.store().fsync_target(ino, Some(*last));
+            machine.store().fsync_with_attributes(ino, data_only, bytes).unwrap();
+        };
+        let (grown, reserved, again) = (machine.open("grown"), machine.open("reserved"), machine.open("again"));
+        machine.store().write(grown, 0, &[1; 25_000], at(3)).unwrap();
+        sync(&machine, grown, false);
+        machine.store().write(reserved, 0, &[1; 100], at(3)).unwrap();
+        machine.store().reserve_append(reserved, 30_000, at(4)).unwrap();
+        sync(&machine, reserved, true);
+        for end in [9_000, 18_000, 27_000] {
+            machine.store().append(again, &[1; 9_000], at(5)).unwrap();
+            sync(&machine, again, true);
+            assert_eq!(machine.attr("again").size_bytes, end);
+        }
+        let lengths = machine.lengths();
+        machine.store().append(again, &[1; 9_000], at(6)).unwrap();
+        machine.cut_power_with(&lengths);
+        assert_eq!((machine.len_of("grown", 1), machine.len_of("again", 1)), (Some(25_000), Some(27_000)));
+        assert_eq!((machine.attr("grown").mtime, machine.attr("reserved").size_bytes), (at(3), 30_100));
+    }
+}
+
+#[test]
 fn what_is_synced_into_room_that_was_made_before_is_there() {
     for targets in [1, 3] {
         let mut machine = Machine::new(targets);

@@ -229,7 +229,15 @@ impl Worker<'_> {
                 self.now.symlinks.insert(name.clone(), text);
             }
             Operation::Fsync { name, data_only } => {
-                store.fsync(self.ino(name), *data_only)?;
+                let (ino, targets) = (self.ino(name), self.bench.config().targets);
+                match targets.split_last() {
+                    // As a server does it for a program.
+                    Some((last, others)) if !step.is_multiple_of(4) => {
+                        others.iter().try_for_each(|target| store.fsync_target(ino, Some(target.id)))?;
+                        store.fsync_with_attributes(ino, *data_only, || store.fsync_target(ino, Some(last.id)))?;
+                    }
+                    _ => store.fsync(ino, *data_only)?,
+                }
                 self.run.synced.push(step);
                 self.history(name).synced.push(step);
                 // Else its times may be older, where all that was written had been synced before.

@@ -4,8 +4,8 @@
 //! Flushing a file ([`Store::flush_inode`]) brings its times to the database, and of its size what is on stable storage with
 //! the bytes that led to it. If that is less than the file has, such a record stays ([`DirtyRecord::Flushed`]), or a power cut could leave
 //! the size without the bytes. It goes when somebody has synced the objects and flushes then: `fsync`, [`Store::settle`]
-//! once the file rests, [`Store::close`]. An `fsync` of a program does so without waiting for it: the record that says that the file is as long
-//! as its objects is on stable storage by then, and so are they ([`Store::fsync_with_attributes`]).
+//! once the file rests, [`Store::close`]. After the first `fsync` of a program it is still there, on stable storage as the objects are, and
+//! the file is as long as these ([`Store::fsync_with_attributes`]).
 //!
 //! A file with a record that says flushed may leave memory; its size is kept here.
 

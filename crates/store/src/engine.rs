@@ -260,7 +260,7 @@ impl Engine {
             return Ok(false);
         }
         self.check_fence()?;
-        // A device that hangs is waited for here, where nobody waits for this; below there is hardly anything left to be synced.
+        // A device that hangs is waited for here, where look-ups go on; below there is hardly anything left to be synced.
         journal.iter().try_for_each(|journal| self.sync_journal(journal))?;
         drop(journal);
         // Not by waiting for the lock: a thread that has it for a look-up may begin another one, which would wait for this
@@ -275,8 +275,8 @@ impl Engine {
         if let State::Open(open) = &*state {
             self.sync_journal(&open.journal)?;
         }
-        // A sync may have failed before this had the lock.
-        if self.failure.load(Acquire) == LOST {
+        // A sync may have failed before this had the lock, or somebody else have done it.
+        if !matches!(self.failure.load(Acquire), FULL | FAILED) {
             return Ok(false);
         }
         let last = match &mut *state {

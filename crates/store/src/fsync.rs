@@ -10,7 +10,7 @@
 use crate::change_counts::Committed;
 use crate::content::{Content, LOST_WRITES, OBJECTS, Objects};
 use crate::data::indices;
-use crate::inode::{DIRTY, Inode, SPREAD, UNFLUSHED};
+use crate::inode::{DIRTY, Inode, SPREAD};
 use crate::object::{ObjectPlace, object_size};
 use crate::object_file::ObjectFile;
 use crate::{Namespace, ObjectStore, Store, StoreError};
@@ -56,20 +56,27 @@ impl Store {
         };
         self.objects.sync_at_once(&inode.content, layout, Some(committed), bytes)?;
         inode.note_synced(records);
-        // Nobody waits for this one to be on stable storage. If it fails, it is done when the file settles.
-        if inode.flags() & (DIRTY | UNFLUSHED) == DIRTY {
-            let _ = self.flush_inode(&inode);
-        }
         Ok(())
     }
 
     /// Hands the times of a file to the database before its bytes are synced; how many records it has with that. Nothing if there is no need
     /// for it, if its objects do not tell its size, or if it failed, which is then found once more.
     fn commit_attributes(&self, inode: &Arc<Inode>, layout: &Layout, data_only: bool) -> Option<(u64, Committed)> {
-        if inode.has(SPREAD) || data_only && self.is_size_stored(inode, &inode.share_data()) {
+        if inode.has(SPREAD) {
             return None;
         }
         let size = inode.size();
+        {
+            let objects = inode.share_data();
+            if data_only && self.is_size_stored(inode, &objects) {
+                return None;
+            }
+            // It would have no dirty record then, by which an object is known that a power cut has undone.
+            let is_all_flushed = self.synced_size(inode, &objects) >= size;
+            if is_all_flushed && !self.objects.new_entries(&inode.content, layout, &objects).is_empty() {
+                return None;
+            }
+        }
         self.flush_inode(inode).ok()?;
         if inode.has(DIRTY) && !self.objects.has_end(&inode.content, layout, size).ok()? {
             return None;
@@ -181,6 +188,16 @@ impl ObjectStore {
         Ok(found.is_some_and(|stat| stat.st_size as u64 >= object_size(layout, index, size)))
     }
 
+    /// The objects that were created, and whose directories may not have been synced since.
+    fn new_entries(&self, content: &Content, layout: &Layout, objects: &Objects) -> Vec<usize> {
+        let is_new = |index: &usize| {
+            let place = content.place(objects.id, layout, *index);
+            let is_synced = objects.is_entry_synced(*index) || self.targets.are_entries_synced(place);
+            !is_synced && content.was_created(*index)
+        };
+        (0..if content.has(OBJECTS) { layout.targets.len() } else { 0 }).filter(is_new).collect()
+    }
+
     /// Has `bytes` put objects of this content on stable storage, and meanwhile puts there that they exist, where that is not known, and what was
     /// `committed` to the database. For each of the two there is a thread, if one is to be had: nobody can ask a host for
     /// several syncs at once.
@@ -193,13 +210,7 @@ impl ObjectStore {
     ) -> Result<(), StoreError> {
         let (id, creations, created) = {
             let objects = content.share_data();
-            let is_to_be_synced = |index: &usize| {
-                let place = content.place(objects.id, layout, *index);
-                let is_synced = objects.is_entry_synced(*index) || self.targets.are_entries_synced(place);
-                !is_synced && content.was_created(*index)
-            };
-            let indices = 0..if content.has(OBJECTS) { layout.targets.len() } else { 0 };
-            (objects.id, objects.creations(), indices.filter(is_to_be_synced).collect::<Vec<_>>())
+            (objects.id, objects.creations(), self.new_entries(content, layout, &objects))
         };
         let sync_entries =
             || created.iter().try_for_each(|index| self.targets.sync_directory(content.place(id, layout, *index)));

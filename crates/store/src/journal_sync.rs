@@ -8,10 +8,9 @@
 //! Should it fail in between, it may go on with the old one: so that is synced once more here. Journals of which all
 //! is in tables are removed, the oldest first.
 
+use crate::host_file_system::overwrites_in_place;
 use crate::journal;
 use crate::journal_room::JournalRoom;
-use crate::object::is_volatile;
-use crate::object_file::is_in_user_space;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -24,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub(crate) struct JournalSync {
     dir: PathBuf,
-    /// On a file system with a journal of its own, as far as is known: not in memory, and not where a program is asked for all.
+    /// Its file system is one of those for which that makes a difference.
     has_room_ahead: bool,
     newest: Mutex<Newest>,
 }
@@ -60,7 +59,7 @@ impl JournalSync {
             newest = Some((number, file));
         }
         let (number, file) = newest.ok_or(Errno::NOENT)?;
-        let has_room_ahead = !is_volatile(&file, dir).unwrap_or(true) && !is_in_user_space(&file);
+        let has_room_ahead = overwrites_in_place(&file);
         Ok(Self { dir: dir.to_owned(), has_room_ahead, newest: Mutex::new(Newest::of(dir, number, file, true)) })
     }
 
@@ -124,7 +123,7 @@ impl JournalSync {
 impl Newest {
     fn of(dir: &Path, number: u64, file: File, is_quiet: bool) -> Self {
         let room = JournalRoom::of(&file, &journal::path(dir, number), is_quiet).unwrap_or_else(|e| {
-            tracing::info!(error = %e, number, "the journal of the metadata grows with each entry, and syncs of it take longer");
+            tracing::info!(error = %e, number, "the journal of the metadata gets no room ahead, and syncs of it take longer");
             None
         });
         Self { number, file, room }
@@ -322,7 +321,7 @@ mod tests {
                     for number in (0..CHANGES).map(|number| number * THREADS + thread) {
                         let (key, value) = (number.to_be_bytes().to_vec().into(), Some(value(number).into()));
                         engine.commit(&[Write { table: Table::Numbers, key, value }]).unwrap();
-                        if number % 8 == thread {
+                        if number % 64 == thread {
                             engine.sync().unwrap();
                         }
                         engine.make_room();

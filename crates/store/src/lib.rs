@@ -105,6 +105,7 @@ mod fixture;
 mod fsync;
 mod group_commit;
 mod holes;
+mod host_file_system;
 mod host_pages;
 mod inode;
 pub mod journal;

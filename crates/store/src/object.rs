@@ -13,6 +13,7 @@ use crate::checksum::{ObjectId, SIDECAR_SUFFIX, blocks_in};
 use crate::config::{StoreConfig, TargetDir};
 use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
+use crate::host_file_system::syncs_names;
 use crate::object_file::{ObjectFile, probe};
 use crate::open_objects::OpenObjects;
 use crate::recovery::leftovers::Left;
@@ -436,7 +437,7 @@ impl Target {
                 "files go through the page cache: this file system cannot do without");
         }
         let takes_direct = !is_direct && on_request && probed == Ok(true);
-        let (id, is_direct, entries) = (target.id, is_direct && probed.is_ok(), Entries::of(&objects));
+        let (id, is_direct, entries) = (target.id, is_direct && probed.is_ok(), Entries::new(syncs_names(&objects)));
         Ok(Self { id, path, objects, is_direct, takes_direct, reads_as_asked, entries })
     }
 }
@@ -481,7 +482,7 @@ pub(crate) fn create_directories(target: &Path) -> Result<(), OpenError> {
 }
 
 /// Whether a file system, of which `fd` is a file, lies in memory.
-pub(crate) fn is_volatile(fd: impl AsFd, path: &Path) -> Result<bool, OpenError> {
+pub(crate) fn is_volatile(fd: &OwnedFd, path: &Path) -> Result<bool, OpenError> {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
     let found = rustix::fs::fstatfs(fd).map_err(|e| OpenError::io(path, e))?;

@@ -306,11 +306,6 @@ pub(crate) fn probe(dir: &Path) -> Result<bool, Errno> {
     Ok(is_told || rustix::fs::statfs(dir).is_ok_and(|found| found.f_type == FUSE))
 }
 
-/// Whether the host asks a program for what is done in this file system; false where that cannot be told.
-pub(crate) fn is_in_user_space(file: impl AsFd) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type == FUSE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

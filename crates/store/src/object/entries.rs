@@ -2,16 +2,14 @@
 //!
 //! What is known of an object goes with it when it leaves memory. So it is counted for each directory, too: where nothing was created
 //! since it was last synced, nobody has to do that once more for an object that he has just loaded. When a store is opened all directories
-//! are synced: it was closed so, or [`crate::recovery`] has done that. File systems in user space may not have done it; there each directory
-//! counts as one to be synced.
+//! are synced: it was closed so, or [`crate::recovery`] has done that. Where the file system need not have done it each counts as one to be
+//! synced.
 
 use super::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, directory_name};
 use crate::StoreError;
 use crate::content::{Content, OBJECTS, Objects};
-use crate::object_file::is_in_user_space;
 use isonomia_proto::fs::Layout;
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -26,10 +24,9 @@ struct Directory {
 }
 
 impl Entries {
-    /// Those below this directory.
-    pub fn of(objects: &OwnedFd) -> Self {
-        // Linux syncs such file systems without asking their programs to (`fuse_sync_fs`, but for virtiofs).
-        let created = u64::from(is_in_user_space(objects));
+    /// Those of a store that is being opened; whether they `are_synced`.
+    pub fn new(are_synced: bool) -> Self {
+        let created = u64::from(!are_synced);
         let directory = || Directory { created: AtomicU64::new(created), synced: AtomicU64::new(0) };
         Self((0..DIRECTORIES).map(|_| directory()).collect())
     }
@@ -42,6 +39,12 @@ impl Entries {
 
     fn directory(&self, place: ObjectPlace) -> &Directory {
         &self.0[ObjectsId::of(place.object).directory()]
+    }
+}
+
+impl Directory {
+    fn are_synced(&self) -> bool {
+        self.synced.load(SeqCst) >= self.created.load(SeqCst)
     }
 }
 
@@ -62,10 +65,7 @@ impl Targets {
 
     /// Whether all objects in the directory of this one have their entries on stable storage.
     pub fn are_entries_synced(&self, place: ObjectPlace) -> bool {
-        self.target(place).is_ok_and(|target| {
-            let directory = target.entries.directory(place);
-            directory.synced.load(SeqCst) >= directory.created.load(SeqCst)
-        })
+        self.target(place).is_ok_and(|target| target.entries.directory(place).are_synced())
     }
 
     /// Syncs the directory of an object.
@@ -85,8 +85,12 @@ impl Targets {
 
 #[cfg(test)]
 mod tests {
+    use super::Entries;
     use crate::Store;
+    use crate::checksum::ObjectId;
     use crate::fixture::{config, create, now};
+    use crate::object::ObjectPlace;
+    use isonomia_units::TargetId;
 
     #[test]
     fn a_directory_is_synced_when_all_that_was_created_there_is() {
@@ -100,6 +104,7 @@ mod tests {
             let place = inode.content.place(inode.share_data().id, inode.layout.as_ref().unwrap(), 0);
             store.objects.targets.are_entries_synced(place)
         };
+        store.objects.targets.all[0].entries = Entries::new(true);
         let write = |ino| store.write(ino, 0, b"new", now()).unwrap();
         write(first);
         assert!(!are_synced(&store, first) && !are_synced(&store, same) && are_synced(&store, second));
@@ -109,9 +114,17 @@ mod tests {
         assert!(are_synced(&store, first), "it was there before");
         write(same);
         assert!(!are_synced(&store, first) && !are_synced(&store, same) && are_synced(&store, second));
-        store.close().unwrap();
-        drop(store);
-        store = Store::open(&config(dir.path())).unwrap();
-        assert!(files.iter().all(|ino| are_synced(&store, *ino)));
+    }
+
+    #[test]
+    fn nothing_is_taken_for_synced_where_the_host_need_not_have_done_it() {
+        for are_synced in [true, false] {
+            let entries = Entries::new(are_synced);
+            let place = |number| {
+                let object = ObjectId { number, generation: 1, index: 0 };
+                entries.directory(ObjectPlace { object, target: TargetId(0) }).are_synced()
+            };
+            assert!((0..256).all(|number| place(number) == are_synced));
+        }
     }
 }

@@ -199,8 +199,8 @@ impl ObjectStore {
     }
 
     /// Has `bytes` put objects of this content on stable storage, and meanwhile puts there that they exist, where that is not known, and what was
-    /// `committed` to the database. For each of the two there is a thread, if one is to be had: nobody can ask a host for
-    /// several syncs at once.
+    /// `committed` to the database. For each of the two there is a thread, if one is to be had: a thread can ask the host for
+    /// one sync at a time.
     pub(crate) fn sync_at_once(
         &self,
         content: &Content,
@@ -346,6 +346,25 @@ mod tests {
     }
 
     #[test]
+    fn a_new_object_that_changes_no_size_is_synced_before_the_database_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&config(dir.path())).unwrap();
+        store.objects.removal.is_volatile = false;
+        let ino = create(&store, "f");
+        let inode = store.namespace.inode(ino.0).unwrap();
+        let layout = inode.layout.as_ref().unwrap();
+        store.set_size(ino, 8_192, now()).unwrap();
+        store.fsync(ino, false).unwrap();
+        store.write(ino, 0, b"new", now()).unwrap();
+        assert!(store.commit_attributes(&inode, layout, false).is_none());
+        let bytes = || store.fsync_target(ino, Some(layout.targets[0]));
+        store.fsync_with_attributes(ino, false, bytes).unwrap();
+        assert!(inode.share_data().is_entry_synced(0));
+        store.write(ino, 0, b"old", now()).unwrap();
+        assert!(store.commit_attributes(&inode, layout, false).is_some());
+    }
+
+    #[test]
     fn an_object_that_is_created_while_others_are_synced_is_not_among_them() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config(dir.path());
@@ -358,9 +377,16 @@ mod tests {
         let inode = store.namespace.inode(ino.0).unwrap();
         let layout = inode.layout.as_ref().unwrap();
         store.write(ino, 0, b"first", now()).unwrap();
+        let are_synced = || [0, 1].map(|index| inode.share_data().is_entry_synced(index));
+        // Somebody has removed one, and it is made anew.
+        let make_anew = || {
+            inode.own_data().entry_created(0);
+            Ok(())
+        };
+        store.objects.sync_at_once(&inode.content, layout, None, make_anew).unwrap();
+        assert!(!are_synced()[0]);
         let write = || store.write(ino, layout.stripe_bytes, b"second", now()).map(drop);
         store.objects.sync_at_once(&inode.content, layout, None, write).unwrap();
-        let are_synced = || [0, 1].map(|index| inode.share_data().is_entry_synced(index));
         assert!(!are_synced()[1]);
         store.fsync(ino, true).unwrap();
         assert_eq!(are_synced(), [true, true]);

@@ -5,7 +5,7 @@
 //! comes next is full of zeros. The database takes them for the end, as it does the hole in a journal that it has just
 //! begun.
 //!
-//! fjall opens a journal of an earlier process so that all it writes is appended, and the first time that it writes makes no room. Its descriptor is
+//! fjall gives a journal its length when it begins it, and appends to one of an earlier process, which is as long as its entries. Its descriptor is
 //! found among those of the process, and duplicated: both have one position and one set of flags.
 
 use rustix::fs::{OFlags, SeekFrom};

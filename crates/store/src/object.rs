@@ -13,7 +13,7 @@ use crate::checksum::{ObjectId, SIDECAR_SUFFIX, blocks_in};
 use crate::config::{StoreConfig, TargetDir};
 use crate::content::{Content, OBJECTS, Objects, Owner, SUMS, SUSPECT};
 use crate::fence::Fence;
-use crate::host_file_system::syncs_names;
+use crate::host_file_system::{is_volatile, syncs_names};
 use crate::object_file::{ObjectFile, probe};
 use crate::open_objects::OpenObjects;
 use crate::recovery::leftovers::Left;
@@ -479,14 +479,6 @@ pub(crate) fn create_directories(target: &Path) -> Result<(), OpenError> {
     }
     rustix::fs::fsync(&objects).map_err(fail)?;
     rustix::fs::open(target, flags, Mode::empty()).and_then(rustix::fs::fsync).map_err(fail)
-}
-
-/// Whether a file system, of which `fd` is a file, lies in memory.
-pub(crate) fn is_volatile(fd: &OwnedFd, path: &Path) -> Result<bool, OpenError> {
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58f6;
-    let found = rustix::fs::fstatfs(fd).map_err(|e| OpenError::io(path, e))?;
-    Ok(matches!(found.f_type as i64, TMPFS | RAMFS))
 }
 
 impl ObjectsId {

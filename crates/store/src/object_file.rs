@@ -11,6 +11,7 @@
 
 use crate::FILE_SIZE_MAX;
 use crate::fence::Fence;
+use crate::host_file_system::is_in_user_space;
 use crate::sums::{read_at, read_cached_at, write_until};
 use isonomia_memory::{Sink, Source};
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, StatxFlags};
@@ -29,8 +30,6 @@ const ALIGN: usize = 4096;
 const BOUNCE_BYTES: usize = 256 << 10;
 /// The file by which it is tried whether a file system can be used past the page cache.
 pub(crate) const PROBE: &str = "target.probe";
-/// What the host calls file systems in user space (`FUSE_SUPER_MAGIC`).
-const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
 /// How a write goes to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,7 +302,7 @@ pub(crate) fn probe(dir: &Path) -> Result<bool, Errno> {
         is_told && fits(told.stx_dio_offset_align) && fits(told.stx_dio_mem_align)
     });
     // Not asked of the file, which has no name any more: some file systems know nothing of it then.
-    Ok(is_told || rustix::fs::statfs(dir).is_ok_and(|found| found.f_type == FUSE))
+    Ok(is_told || is_in_user_space(dir))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ import struct
 import noise
 
 MAGIC = b"ISON"
-VERSION = 17
+VERSION = 18
 ROLE_SHARED_MEMORY, ROLE_STREAM, ROLE_CONTROL = range(3)
 SETUP_LEN_MAX = 64 << 10
 

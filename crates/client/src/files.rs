@@ -3,16 +3,18 @@
 //! `at` is where a path begins: the root ([`Ino::ROOT`]), or an inode that this user came to before, by its capability.
 //! Other inodes may be named by their number alone if the server trusts the session ([`Capability::unproven`]).
 
+use crate::lanes::{self, Run};
 use crate::session::Notice;
 use crate::stripes::Stripes;
+use crate::transfer::Side;
 use crate::unsynced::{self, Mark, Unsynced};
 use crate::{Client, Error};
-use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, RenameHow, Timestamp};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::object::{FileObjects, told};
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
+use isonomia_proto::{PATH_LEN_MAX, syncing};
 use isonomia_units::{Ino, ServerId};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -359,7 +361,8 @@ impl Client {
         outcome
     }
 
-    /// One of the file's targets after the other, and what else the server has of it with the last. Under which verifiers that was.
+    /// All of the file's targets at once, and with the last one what else the server has of the file; or, if that cannot be, that
+    /// after all others. Under which verifiers that was.
     fn sync_targets(&self, file: &OpenFile, data_only: bool) -> Result<(Vec<Mark>, Mark), Error> {
         let mut request = RequestHeader::with_capability(Op::Fsync, &file.capability);
         request.flags = if data_only { flag::DATA_ONLY } else { 0 };
@@ -367,14 +370,34 @@ impl Client {
             Some((last, before)) if file.attr.kind() == FileKind::Regular => (last.0, before),
             _ => (NO_TARGET, &[][..]),
         };
+        let last = RequestHeader { target: last, ..request };
         let mut marks = Vec::new();
-        for target in before {
-            let flags = request.flags | flag::CONTINUED;
-            let request = RequestHeader { target: target.0, flags, ..request };
-            marks.push(self.transact_marked(request, [b"", b""], &mut [])?.1);
+        if !before.is_empty() {
+            request.flags |= flag::CONTINUED;
+            let mut requests: Vec<_> =
+                before.iter().map(|target| RequestHeader { target: target.0, ..request }).collect();
+            requests.push(RequestHeader { valid: syncing::TOGETHER, ..last });
+            match self.sync_at_once(file, &requests) {
+                // Of several servers, one after the other, it is not known which one answered last.
+                Ok(marks) if marks.len() == 1 => return Ok((Vec::new(), marks[0])),
+                Ok(_) | Err(Error::Server(Errno::AGAIN)) => {}
+                Err(error) => return Err(error),
+            }
+            marks = self.sync_at_once(file, &requests[..before.len()])?;
         }
-        let last = self.transact_marked(RequestHeader { target: last, ..request }, [b"", b""], &mut [])?.1;
+        let last = self.transact_marked(last, [b"", b""], &mut [])?.1;
         Ok((marks, last))
+    }
+
+    /// Sends these requests for a file's targets, each without waiting for those before. Under which verifiers they were answered.
+    fn sync_at_once(&self, file: &OpenFile, requests: &[RequestHeader]) -> Result<Vec<Mark>, Error> {
+        self.at_server(Ino(file.capability.ino), |session| {
+            // It is one server, whichever it is.
+            let run = |request: &RequestHeader| Run { start: 0, len: 0, request: *request, server: ServerId(0) };
+            let runs = requests.iter().map(run).collect();
+            let moved = lanes::exchange(runs, |_| Ok(session), &mut Side::Read(&mut []))?;
+            moved.failed.map_or(Ok(moved.marks), |(_, error)| Err(error))
+        })
     }
 
     /// Creates a directory.

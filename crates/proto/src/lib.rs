@@ -28,10 +28,11 @@ pub mod request;
 pub mod setup;
 pub mod space;
 pub mod striping;
+pub mod syncing;
 pub mod writing;
 
 /// The protocol spoken here; a peer with another number is refused at set-up.
-pub const PROTOCOL_VERSION: u16 = 17;
+pub const PROTOCOL_VERSION: u16 = 18;
 /// The longest file name, as on every local file system.
 pub const NAME_LEN_MAX: usize = 255;
 /// The longest path, with its terminating NUL, as in `PATH_MAX`.

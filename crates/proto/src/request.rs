@@ -84,9 +84,9 @@ ops! {
     /// With [`flag::OBJECT`] `ino2` is one more than the number of the last cut that the writer knows, or 0: EAGAIN, and
     /// nothing is written, if the object has done a later one. `valid`: [`writing`](crate::writing).
     Write = 7,
-    /// Puts the inode's data on `target` and its attributes on stable storage, on the strength of a capability to read or
-    /// write; with [`flag::CONTINUED`] only the data, because a request for another target of the file follows. What has
-    /// no data names [`NO_TARGET`].
+    /// Puts the inode's data on `target` and its attributes on stable storage, on the strength of a capability to read or write; with
+    /// [`flag::CONTINUED`] only the data, because another target's request brings the attributes. What has no data names
+    /// [`NO_TARGET`]. `valid`: [`syncing`](crate::syncing).
     Fsync = 8,
     /// Creates a directory. Reply: [`Node`](crate::fs::Node).
     Mkdir = 9,
@@ -206,7 +206,7 @@ pub mod flag {
     /// Rename: exchange both names.
     pub const EXCHANGE: u16 = 128;
     /// A later part of a transfer that the client had to split: the per-operation cost was charged with the first. Of an
-    /// [`Op::Fsync`](super::Op::Fsync): another one follows.
+    /// [`Op::Fsync`](super::Op::Fsync): of the data alone.
     pub const CONTINUED: u16 = 256;
     /// Open without access to the data (`O_PATH`): only the inode's identity is asked for. GetAttr: a proof of having come
     /// there as well.

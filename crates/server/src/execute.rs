@@ -17,6 +17,7 @@ use isonomia_proto::fs::{Attr, access};
 use isonomia_proto::object::told;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
+use isonomia_proto::syncing;
 use isonomia_store::{Cached, Caller, HostPages, ObjectPlace, RenameHow, StoreError, WriteMode, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
 use nodes::{change, mapped, put_node, resize};
@@ -510,7 +511,7 @@ const fn is_for_inode(op: Op) -> bool {
     matches!(op, Op::Release | Op::Adopt | Op::Fsync | Op::ReadDir | Op::Delegate | Op::Lock)
 }
 
-/// Of a file with several targets a client syncs one after the other; with the last come its attributes and its name.
+/// Of a file with several targets a client has all synced at once, and with the last one attributes and name.
 fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<(), Refusal> {
     let (store, ino) = (&core.store, Ino(header.ino));
     proof::check_opened(core, connection, header)?;
@@ -519,12 +520,14 @@ fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<
     let mut heard = connection.session.heard(ino);
     let mut bytes =
         || core.with_pages_of(PagesOf::File(ino), target, || store.fsync_target_after(ino, target, &mut heard));
-    let synced = match header.flags & flag::CONTINUED {
-        0 => store.fsync_with_attributes(ino, header.flags & flag::DATA_ONLY != 0, bytes),
-        _ => bytes(),
+    let data_only = header.flags & flag::DATA_ONLY != 0;
+    let synced = match (header.flags & flag::CONTINUED, header.valid & syncing::TOGETHER) {
+        (0, 0) => store.fsync_with_attributes(ino, data_only, bytes).map(|()| true),
+        (0, _) => store.fsync_together(ino, data_only, bytes),
+        _ => bytes().map(|()| true),
     };
     heard.into_iter().for_each(|lost_writes| connection.session.hear(ino, lost_writes));
-    Ok(synced?)
+    if synced? { Ok(()) } else { Err(Refusal::TooSoon) }
 }
 
 fn rename_how(header: &RequestHeader) -> Result<RenameHow, StoreError> {

@@ -22,6 +22,9 @@ pub enum Refusal {
     /// The cluster file does not have this server.
     #[error("no such server in the cluster file")]
     NoSuchServer,
+    /// The attributes can be synced only after the bytes of all targets.
+    #[error("the bytes of other targets have to be synced before the attributes")]
+    TooSoon,
 }
 
 impl Refusal {
@@ -31,6 +34,7 @@ impl Refusal {
             Self::Store(error) => return error.errno(),
             Self::Unproven | Self::OfAnother => Errno::ACCESS,
             Self::NoSuchServer => Errno::HOSTDOWN,
+            Self::TooSoon => Errno::AGAIN,
             // Nobody is there to see it.
             Self::Reference(ReferenceError::Ended) => Errno::STALE,
             Self::Reference(ReferenceError::Session) => Errno::MFILE,

@@ -96,27 +96,39 @@ impl Store {
     /// Times of one file to the database, and its size as far as its bytes are on stable storage; its dirty record out of it if that
     /// is all.
     pub(crate) fn flush_inode(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
+        self.flush_inode_if(inode, |_| true).map(drop)
+    }
+
+    /// The same if `may` says so, after which nothing changes before it is done. Whether it did.
+    pub(crate) fn flush_inode_if(
+        &self,
+        inode: &Arc<Inode>,
+        may: impl FnOnce(&Objects) -> bool,
+    ) -> Result<bool, StoreError> {
         // Somebody may have the namespace for as long as a hanging device of the database takes. That is waited for here, where
         // nobody who reads or writes the file waits for this.
         drop(self.namespace.own());
         // No write may come between what is stored and the dirty record.
         let objects = inode.own_data();
+        if !may(&objects) {
+            return Ok(false);
+        }
         if let Some(layout) = &inode.layout {
             self.remember_blocks(inode, layout, &objects);
         }
         let _namespace = self.namespace.own();
         if inode.has(UNLINKED) || !inode.has(DIRTY) {
             self.namespace.forget_dirty(inode.ino);
-            return Ok(());
+            return Ok(true);
         }
         let synced = self.synced_size(inode, &objects);
         if !inode.has(UNFLUSHED) && synced <= inode.stable_size() {
-            return Ok(());
+            return Ok(true);
         }
         let mut edit = self.namespace.edit();
         edit.flush(inode, synced);
         let ReclaimList(_) = edit.commit()?;
-        Ok(())
+        Ok(true)
     }
 
     /// Up to which size the file's bytes are on stable storage.

@@ -47,42 +47,55 @@ impl Store {
         data_only: bool,
         bytes: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
+        if self.fsync_together(ino, data_only, bytes)? { Ok(()) } else { self.fsync_attributes(ino, data_only) }
+    }
+
+    /// The same while the bytes of other targets are being synced: when all are done, a power cut leaves the file as it is now. False if
+    /// that takes [`Self::fsync_attributes`], after all of them.
+    pub fn fsync_together(
+        &self,
+        ino: Ino,
+        data_only: bool,
+        bytes: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<bool, StoreError> {
         let inode = self.namespace.inode(ino.0)?;
-        let early =
-            inode.layout.as_ref().and_then(|layout| Some((layout, self.commit_attributes(&inode, layout, data_only)?)));
-        let Some((layout, (records, committed))) = early else {
+        let Some(layout) = &inode.layout else { return bytes().map(|()| false) };
+        let Some((records, committed)) = self.commit_attributes(&inode, layout, data_only) else {
             bytes()?;
-            return self.fsync_attributes(ino, data_only);
+            return Ok(data_only && self.is_synced_with_bytes(&inode, layout)?);
         };
         self.objects.sync_at_once(&inode.content, layout, Some(committed), bytes)?;
         inode.note_synced(records);
-        Ok(())
+        Ok(true)
     }
 
     /// Hands the times of a file to the database before its bytes are synced; how many records it has with that. Nothing if there is no need
     /// for it, if its objects do not tell its size, or if it failed, which is then found once more.
     fn commit_attributes(&self, inode: &Arc<Inode>, layout: &Layout, data_only: bool) -> Option<(u64, Committed)> {
-        if inode.has(SPREAD) {
+        if inode.has(SPREAD) || data_only && self.is_size_stored(inode, &inode.share_data()) {
             return None;
         }
-        let size = inode.size();
-        {
-            let objects = inode.share_data();
-            if data_only && self.is_size_stored(inode, &objects) {
-                return None;
-            }
-            // It would have no dirty record then, by which an object is known that a power cut has undone.
-            let is_all_flushed = self.synced_size(inode, &objects) >= size;
-            if is_all_flushed && !self.objects.new_entries(&inode.content, layout, &objects).is_empty() {
-                return None;
-            }
+        // Else it would have no dirty record, by which an object is known that a power cut has undone.
+        let leaves_record = |objects: &Objects| {
+            self.synced_size(inode, objects) < inode.size()
+                || self.objects.new_entries(&inode.content, layout, objects).is_empty()
+        };
+        if !self.flush_inode_if(inode, leaves_record).ok()? {
+            return None;
         }
-        self.flush_inode(inode).ok()?;
-        if inode.has(DIRTY) && !self.objects.has_end(&inode.content, layout, size).ok()? {
+        if inode.has(DIRTY) && !self.objects.has_end(&inode.content, layout, inode.size()).ok()? {
             return None;
         }
         let records = inode.records();
         Some((records, self.db.committed()))
+    }
+
+    /// Whether the file, whose bytes were synced, has its size on stable storage with them. Its objects have their names there
+    /// then in any case.
+    fn is_synced_with_bytes(&self, inode: &Inode, layout: &Layout) -> Result<bool, StoreError> {
+        let mut objects = inode.own_data();
+        self.objects.targets.sync_entries(&inode.content, layout, &mut objects)?;
+        Ok(self.is_size_stored(inode, &objects))
     }
 
     /// Whether the file has its size on stable storage, with the bytes.
@@ -133,12 +146,7 @@ impl Store {
     pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
         let inode = self.namespace.inode(ino.0)?;
         if let Some(layout) = &inode.layout {
-            let is_done = {
-                let mut objects = inode.own_data();
-                self.objects.targets.sync_entries(&inode.content, layout, &mut objects)?;
-                data_only && self.is_size_stored(&inode, &objects)
-            };
-            if is_done {
+            if self.is_synced_with_bytes(&inode, layout)? && data_only {
                 return Ok(());
             }
             self.flush_inode(&inode)?;

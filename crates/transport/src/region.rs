@@ -54,7 +54,7 @@ const SUMS_AT: usize = 1536;
 pub const SUMS_LEN: usize = Expected::sums_len(SLOT_LEN);
 const BUFFERS_AT: usize = 4096;
 // Client and server of one version agree on all of the above: what changes it needs a new version.
-const _: () = assert!(PROTOCOL_VERSION == 17 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4 && SUMS_LEN == 512);
+const _: () = assert!(PROTOCOL_VERSION == 18 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4 && SUMS_LEN == 512);
 const _: () = assert!(SLOTS_AT + SLOTS * SLOT_STRIDE <= SUMS_AT && SUMS_AT + SLOTS * SUMS_LEN <= BUFFERS_AT);
 const _: () = assert!(REQUEST_IN_SLOT + RequestHeader::LEN <= SLOT_STRIDE);
 

@@ -366,6 +366,7 @@ mod tests {
         store.write(ino, 0, b"new", now()).unwrap();
         assert!(store.commit_attributes(&inode, layout, false).is_none());
         let bytes = || store.fsync_target(ino, Some(layout.targets[0]));
+        assert!(!store.fsync_together(ino, false, bytes).unwrap() && !inode.share_data().is_entry_synced(0));
         store.fsync_with_attributes(ino, false, bytes).unwrap();
         assert!(inode.share_data().is_entry_synced(0));
         store.write(ino, 0, b"old", now()).unwrap();

@@ -28,6 +28,7 @@ mod scrub;
 mod segments;
 mod sizes;
 mod stripes;
+mod syncs;
 mod tampering;
 mod verifier;
 mod writers;

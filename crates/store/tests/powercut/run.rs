@@ -230,13 +230,15 @@ impl Worker<'_> {
             }
             Operation::Fsync { name, data_only } => {
                 let (ino, targets) = (self.ino(name), self.bench.config().targets);
-                match targets.split_last() {
-                    // As a server does it for a program.
-                    Some((last, others)) if !step.is_multiple_of(4) => {
-                        others.iter().try_for_each(|target| store.fsync_target(ino, Some(target.id)))?;
-                        store.fsync_with_attributes(ino, *data_only, || store.fsync_target(ino, Some(last.id)))?;
+                let sync_bytes = || targets.iter().try_for_each(|target| store.fsync_target(ino, Some(target.id)));
+                // As a server does it for a program, of all targets at once or of one after the other, and as the store does it.
+                match step % 4 {
+                    0 => store.fsync(ino, *data_only)?,
+                    1 | 2 if store.fsync_together(ino, *data_only, sync_bytes)? => {}
+                    _ => {
+                        sync_bytes()?;
+                        store.fsync_with_attributes(ino, *data_only, sync_bytes)?;
                     }
-                    _ => store.fsync(ino, *data_only)?,
                 }
                 self.run.synced.push(step);
                 self.history(name).synced.push(step);

@@ -7,6 +7,9 @@
 //! goes on. What the host itself would read ahead of a stream is switched off ([`isonomia_store::StoreConfig::reads_as_asked`]):
 //! it would be read past the arbiter, and others would wait and pay for it.
 //!
+//! Who reads all of a file in no order is known by what he has read before ([`history`]): a read right behind such a part has the
+//! next bytes read ahead, about as many as that part is long. Only while the job is alone: half of them may be read for nothing.
+//!
 //! # Who pays
 //! The job whose stream it is. While others use the target, windows are small and are cut into *pieces*, each a request of
 //! that job as any other: it waits for its turn in the arbiter, counts in the depth, and is charged for the device's time.
@@ -19,7 +22,10 @@
 //! served, whatever he does. Reads of one job of pieces of a file in any order within [`NEAR_BYTES`] are one stream; there are
 //! [`STREAMS_MAX`] of one file at most.
 
+mod history;
+
 use crate::pages::PagesOf;
+use history::History;
 use isonomia_policy::device::chunks::PIECE_BYTES_MAX;
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
@@ -50,11 +56,19 @@ const FILES_MAX: usize = 1_024;
 /// The streams of a target.
 #[derive(Debug, Default)]
 pub struct ReadAhead {
-    parts: [Mutex<HashMap<PagesOf, Vec<Stream>>>; PARTS],
+    parts: [Mutex<HashMap<PagesOf, FileReads>>; PARTS],
     /// Pieces that the device has, no more than it has requests in service.
     reading: Mutex<Vec<(PagesOf, Range<u64>)>>,
     /// How many of them there are, for those who need not look.
     reading_count: AtomicUsize,
+}
+
+/// What was read of a file.
+#[derive(Debug, Default)]
+struct FileReads {
+    /// The one that was used last comes first.
+    streams: Vec<Stream>,
+    history: History,
 }
 
 /// A part of what is read ahead, as a request of the job whose stream it is.
@@ -156,6 +170,16 @@ impl Stream {
         from..end
     }
 
+    /// The next window of who reads all of a file in no order, and has read `known` of it: behind that, and no longer. None if most
+    /// of it was read ahead already.
+    fn window_behind(&self, known: &Range<u64>) -> Option<Range<u64>> {
+        let bytes = (known.end - known.start).min(WINDOW_BYTES_MAX);
+        let is_ahead = (known.end..=known.end.saturating_add(WINDOW_BYTES_MAX)).contains(&self.ahead);
+        let from = if is_ahead { self.ahead } else { known.end };
+        let end = known.end.saturating_add(bytes).min(from.saturating_add(self.credit_bytes));
+        (from - known.end <= bytes / 2 && from < end).then_some(from..end)
+    }
+
     /// Takes what was paid of a read of so many bytes.
     fn take_paid(&mut self, bytes: u64) -> u64 {
         let paid_bytes = self.paid_bytes.min(bytes);
@@ -211,7 +235,7 @@ impl ReadAhead {
         if part.len() >= FILES_MAX && !part.contains_key(&of) {
             part.clear();
         }
-        let streams = part.entry(of).or_default();
+        let FileReads { streams, history } = part.entry(of).or_default();
         let is_part = |stream: &Stream| stream.job == job && stream.next.abs_diff(range.start) <= NEAR_BYTES;
         let at = streams.iter().position(is_part);
         match at {
@@ -224,12 +248,26 @@ impl ReadAhead {
         }
         let stream = &mut streams[0];
         stream.earn(bytes);
+        // What goes on where it ended last is a stream, or a part of one transfer.
+        let goes_on = at.is_some() && stream.next == range.start;
         let is_due = at.is_some() && stream.is_due(range.end, bytes);
         let paid_bytes = if is_from_memory { stream.take_paid(bytes) } else { 0 };
-        let ahead = is_due.then(|| {
+        let is_noted = bytes >= history::READ_BYTES_MIN;
+        let known = is_noted.then(|| history.note(&range, is_from_memory));
+        let known = known.filter(|(before_bytes, _)| !goes_on && *before_bytes >= bytes);
+        let behind = known.and_then(|(before_bytes, end)| stream.window_behind(&(range.start - before_bytes..end)));
+        let ahead = if is_due {
             let manner = manner();
-            (stream.window(manner), manner)
-        });
+            Some((stream.window(manner), manner))
+        } else if let Some(window) = behind
+            && manner() == Manner::AtOnce
+        {
+            stream.credit_bytes -= window.end - window.start;
+            stream.ahead = window.end;
+            Some((window, Manner::AtOnce))
+        } else {
+            None
+        };
         Seen { ahead: ahead.filter(|(range, _)| !range.is_empty()), paid_bytes }
     }
 }
@@ -311,6 +349,31 @@ mod tests {
             let ranges = (0..1_000).filter_map(|i| read(&ahead, 3, i * NEAR_BYTES..i * NEAR_BYTES + len));
             let bytes: u64 = ranges.map(|range| range.end - range.start).sum();
             assert!(bytes <= 1_000 * len * AHEAD_PER_BYTE, "{bytes} for 1000 times {len}");
+        }
+    }
+
+    #[test]
+    fn who_reads_all_of_a_file_in_no_order_has_neighbours_read_ahead() {
+        let (ahead, blocks, block) = (ReadAhead::default(), 64u64, 256 << 10);
+        let read = |at: u64, job, manner| ahead.reads(file(3), job, at..at + block, false, || manner).ahead;
+        let (mut in_memory, mut asked, mut ahead_bytes) = (vec![false; blocks as usize], 0, 0);
+        for i in 0..blocks {
+            let at = i * 37 % blocks;
+            asked += u64::from(!in_memory[at as usize]);
+            let Some((range, _)) = read(at * block, JobId(1), Manner::AtOnce) else { continue };
+            ahead_bytes += range.end - range.start;
+            (range.start / block..(range.end / block).min(blocks)).for_each(|at| in_memory[at as usize] = true);
+        }
+        assert!(asked <= blocks * 3 / 4, "{asked} of {blocks} waited for the device");
+        assert!(ahead_bytes <= blocks * block * AHEAD_PER_BYTE, "{ahead_bytes}");
+        // Two neighbours, and others between them; while others use the target nothing is read for nothing.
+        for (manner, is_due) in [(Manner::AtOnce, true), (Manner::InPieces(PIECE), false)] {
+            let ahead = ReadAhead::default();
+            let read = |at: u64| ahead.reads(file(3), JobId(1), at..at + PIECE, false, || manner).ahead;
+            let (first, second) = (8 << 30, (8 << 30) + PIECE);
+            let others = (0..STREAMS_MAX as u64).map(|i| i << 28);
+            assert!(std::iter::once(first).chain(others).all(|at| read(at).is_none()));
+            assert_eq!(read(second).map(|(range, _)| range.start), is_due.then_some(second + PIECE));
         }
     }
 

@@ -1,11 +1,12 @@
 //! Extents: where ranges of a file lie on a target, for an engine that brings pages of it to the device, or from there.
 //!
-//! An extent has a descriptor of its own, so that who waits for it keeps nobody from the file. Errors of write-back are
-//! remembered with the content ([`ObjectStore::note_lost_writes`]): the host tells of each once, and whoever asks for an `fsync` next
+//! An extent has the descriptor of the object if that is open, and else one of its own; who waits for it keeps nobody from the file. (To open and
+//! to close one are three requests on a network file system.) Errors of write-back are remembered with the content ([`ObjectStore::note_lost_writes`]): the host tells of each once, and whoever asks for an `fsync` next
 //! must hear it.
 
 use crate::content::Content;
 use crate::object::{ObjectPlace, object_size};
+use crate::object_file::ObjectFile;
 use crate::{ObjectStore, Store, StoreError};
 use isonomia_units::{Ino, TargetId};
 use rustix::fs::Advice;
@@ -22,7 +23,7 @@ const PROBE_BYTES: u64 = 128 << 10;
 pub struct Extent {
     content: Arc<Content>,
     place: ObjectPlace,
-    object: OwnedFd,
+    object: Arc<OwnedFd>,
     /// Offset and length.
     parts: Vec<(u64, NonZeroU64)>,
 }
@@ -39,8 +40,11 @@ impl Store {
             Some((offset, NonZeroU64::new(end.saturating_sub(offset))?))
         };
         let parts: Vec<_> = ranges.iter().filter_map(part).collect();
-        let place = inode.place(inode.share_data().id, layout, index);
-        self.objects.extent_at(&inode.content, place, parts)
+        let (place, object) = {
+            let objects = inode.share_data();
+            (inode.place(objects.id, layout, index), objects.object(index).map(ObjectFile::shared))
+        };
+        self.objects.extent_at(&inode.content, place, object, parts)
     }
 }
 
@@ -49,19 +53,25 @@ impl ObjectStore {
     pub fn object_extent(&self, place: ObjectPlace, ranges: &[Range<u64>]) -> Result<Option<Extent>, StoreError> {
         let part = |range: &Range<u64>| Some((range.start, NonZeroU64::new(range.end.saturating_sub(range.start))?));
         let parts = ranges.iter().filter_map(part).collect();
-        self.extent_at(&self.detached(place)?.content, place, parts)
+        let content = &self.detached(place)?.content;
+        let object = content.share_data().object(0).map(ObjectFile::shared);
+        self.extent_at(content, place, object, parts)
     }
 
     fn extent_at(
         &self,
         content: &Arc<Content>,
         place: ObjectPlace,
+        open: Option<Arc<OwnedFd>>,
         parts: Vec<(u64, NonZeroU64)>,
     ) -> Result<Option<Extent>, StoreError> {
         if parts.is_empty() {
             return Ok(None);
         }
-        let object = self.targets.open_to_read(place)?;
+        let object = match open {
+            Some(object) => Some(object),
+            None => self.targets.open_to_read(place)?.map(Arc::new),
+        };
         Ok(object.map(|object| Extent { content: content.clone(), place, object, parts }))
     }
 }
@@ -167,7 +177,7 @@ mod tests {
         let mut extent = store.extent(ino, TargetId(0), &[0..100, 5000..6000]).unwrap().unwrap();
         // The host refuses it.
         let path = store.objects.targets.path(extent.place);
-        extent.object = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        extent.object = Arc::new(rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap());
         let heard = Heard::default();
         assert!(tracing::subscriber::with_default(heard.clone(), || extent.write_out(&store, false)).is_err());
         let (line, path) = (heard.take(), path.display().to_string());

@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub(crate) struct JournalSync {
     dir: PathBuf,
-    /// Its file system is one of those for which that makes a difference.
+    /// Whether its journals get room ahead.
     has_room_ahead: bool,
     newest: Mutex<Newest>,
 }
@@ -34,7 +34,7 @@ struct Newest {
     /// It is kept from one sync to the next: Linux tells each open file of bytes that could not be written since it was opened
     /// (`errseq_t`), and one that is opened later may hear nothing.
     file: File,
-    /// None where it could not be had.
+    /// None where it is not to be had.
     room: Option<JournalRoom>,
 }
 
@@ -50,6 +50,12 @@ pub(crate) enum SyncFailure {
 impl JournalSync {
     /// Of the database in `dir`, which this process just opened, and which nobody changes yet.
     pub fn open(dir: &Path) -> Result<Self, Errno> {
+        // Elsewhere it makes no difference, and cannot be had: what is opened to append to has each write at its end, whatever its flags are made
+        // later, where a file system in user space opens a file of its own for it.
+        Self::open_where(dir, |file| overwrites_in_place(file))
+    }
+
+    fn open_where(dir: &Path, has_room_ahead: impl Fn(&File) -> bool) -> Result<Self, Errno> {
         let mut newest = None;
         for (number, _) in journal::numbered(dir).map_err(errno)? {
             // fjall writes old ones to tables from its start on, and removes them.
@@ -59,8 +65,9 @@ impl JournalSync {
             newest = Some((number, file));
         }
         let (number, file) = newest.ok_or(Errno::NOENT)?;
-        let has_room_ahead = overwrites_in_place(&file);
-        Ok(Self { dir: dir.to_owned(), has_room_ahead, newest: Mutex::new(Newest::of(dir, number, file, true)) })
+        let has_room_ahead = has_room_ahead(&file);
+        let room = has_room_ahead.then(|| room(&file, &journal::path(dir, number), true)).flatten();
+        Ok(Self { dir: dir.to_owned(), has_room_ahead, newest: Mutex::new(Newest { number, file, room }) })
     }
 
     /// What fjall has handed to the host before is on stable storage when this returns; the times of the journal's file are not: for
@@ -77,8 +84,7 @@ impl JournalSync {
     /// Whether [`Self::make_room`] is to be called.
     pub fn is_short_of_room(&self) -> bool {
         // Whoever syncs looks himself.
-        self.has_room_ahead
-            && self.newest.try_lock().is_ok_and(|newest| newest.room.as_ref().is_some_and(JournalRoom::is_scarce))
+        self.newest.try_lock().is_ok_and(|newest| newest.room.as_ref().is_some_and(JournalRoom::is_scarce))
     }
 
     /// Sees to it that a sync needs no more of the file system than to write what there is. Nobody may change the database meanwhile.
@@ -101,9 +107,14 @@ impl JournalSync {
         }
     }
 
+    fn newest(&self, number: u64, file: File) -> Newest {
+        let room = self.has_room_ahead.then(|| room(&file, &journal::path(&self.dir, number), false)).flatten();
+        Newest { number, file, room }
+    }
+
     /// The journal after this one, of those that are there.
     fn next(&self, newest: &Newest) -> Result<Option<Newest>, Errno> {
-        let next = |number| Ok(open(&self.dir, number)?.map(|file| Newest::of(&self.dir, number, file, false)));
+        let next = |number| Ok(open(&self.dir, number)?.map(|file| self.newest(number, file)));
         // fjall removes the oldest first, so while this one is there, so is the next.
         let found = next(newest.number + 1)?;
         if found.is_some() || newest.file.metadata().map_err(errno)?.nlink() > 0 {
@@ -120,14 +131,13 @@ impl JournalSync {
     }
 }
 
-impl Newest {
-    fn of(dir: &Path, number: u64, file: File, is_quiet: bool) -> Self {
-        let room = JournalRoom::of(&file, &journal::path(dir, number), is_quiet).unwrap_or_else(|e| {
-            tracing::info!(error = %e, number, "the journal of the metadata gets no room ahead, and syncs of it take longer");
-            None
-        });
-        Self { number, file, room }
-    }
+/// Of a journal that is to have some.
+fn room(journal: &File, path: &Path, is_quiet: bool) -> Option<JournalRoom> {
+    let room = JournalRoom::of(journal, path, is_quiet);
+    room.unwrap_or_else(|e| {
+        tracing::info!(error = %e, journal = %path.display(), "the journal of the metadata gets no room ahead, and syncs of it take longer");
+        None
+    })
 }
 
 fn open(dir: &Path, number: u64) -> Result<Option<File>, Errno> {
@@ -166,11 +176,15 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn open_database(dir: &Path) -> (Database, Keyspace, JournalSync) {
+        open_database_where(dir, |_| true)
+    }
+
+    fn open_database_where(dir: &Path, has_room_ahead: impl Fn(&File) -> bool) -> (Database, Keyspace, JournalSync) {
         let db = Database::builder(dir).worker_threads(1).open().unwrap();
         // Its memory is written to tables only where a test says so.
         let options = || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX);
         let table = db.keyspace("numbers", options).unwrap();
-        (db, table, JournalSync::open(dir).unwrap())
+        (db, table, JournalSync::open_where(dir, has_room_ahead).unwrap())
     }
 
     fn put(db: &Database, table: &Keyspace, number: u64, value: &[u8]) {
@@ -217,12 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_is_left_as_it_is_where_room_ahead_makes_no_difference() {
+        let dir = tempfile::tempdir().unwrap();
+        for process in 0..3u64 {
+            let (db, table, sync) = open_database_where(dir.path(), |_| false);
+            let len = || sync.newest.lock().unwrap().file.metadata().unwrap().len();
+            assert_eq!(len() == JOURNAL_BYTES, process == 0, "fjall gives a new one its length");
+            put(&db, &table, process, b"entry");
+            sync.sync().unwrap();
+            assert_eq!(len() == JOURNAL_BYTES, process == 0);
+            assert!(sync.newest.lock().unwrap().room.is_none() && !sync.is_short_of_room());
+            assert_eq!(entries(dir.path()).0.len() as u64, process + 1);
+        }
+    }
+
+    #[test]
     fn each_journal_has_zeros_ahead_and_all_of_its_entries() {
         let dir = tempfile::tempdir().unwrap();
         let mut numbers = Vec::new();
         for process in 0..2u8 {
-            let (db, table, mut sync) = open_database(dir.path());
-            sync.has_room_ahead = true;
+            let (db, table, sync) = open_database(dir.path());
             // More than a journal takes, all of which is in tables then, and a little of the next one.
             for i in 0..75 {
                 put(&db, &table, i, &vec![process + 1; 1 << 20]);

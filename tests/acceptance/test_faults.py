@@ -2,10 +2,15 @@
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import textwrap
+import unittest
+from pathlib import Path
 
+from gluster import Gluster, can_have_gluster
 from service import PREFIX, PROGRAM_S, Case, Server, next_line, wait_for
 
 TIMEOUT_S = 3
@@ -32,7 +37,9 @@ for i in range(100000):
 """
 
 
-class Faults(Case):
+class Restarts(Case):
+    """What a server has after it was started anew."""
+
     TRANSPORT = "unix"
 
     def start(self, *options, **more):
@@ -41,6 +48,47 @@ class Faults(Case):
     def python(self, server, script, **options):
         return self.program(server, "python3", "-c", textwrap.dedent(script), PREFIX, **options)
 
+    def test_synced_files_survive_a_kill(self):
+        server = self.start()
+        for repeat in range(3):
+            writer = self.python(server, WRITE_AND_SYNC.replace("file-", f"repeat{repeat}-"))
+            written = dict(next_line(writer).split() for _ in range(60 + 40 * repeat))
+            server.kill()
+            writer.kill()
+            rest, _ = writer.communicate()
+            written.update(line.split() for line in rest.splitlines() if len(line.split()) == 2)
+            server.start()
+            names = [f"{PREFIX}/repeat{repeat}-{i}" for i in written]
+            sums = server.run("md5sum", *names).stdout.split()[::2]
+            self.assertEqual(list(written.values()), sums)
+            mode = server.run("stat", "-c", "%a", names[0]).stdout
+            self.assertEqual("600\n", mode)
+        self.assertEqual(0, server.stop())
+
+    def test_everything_survives_an_orderly_restart(self):
+        server = self.start()
+        server.run("bash", "-c", f"cd {PREFIX}; mkdir -p a/b; seq 10000 > a/b/f; ln -s b a/l; ln a/b/f g; chmod 710 a")
+        describe = f"cd {PREFIX}; find . -mindepth 1 -printf '%P %y %m %l %T@\\n' | sort; md5sum a/l/f g"
+        before = server.run("bash", "-c", describe).stdout
+        for _ in range(3):
+            self.assertEqual(0, server.stop())
+            server.start()
+            self.assertEqual(before, server.run("bash", "-c", describe).stdout)
+
+
+@unittest.skipUnless(can_have_gluster(), "GlusterFS is not installed, or this is not root")
+class RestartsOnGluster(Restarts):
+    """The same with all files, and the metadata, on a network file system."""
+
+    def start(self, *options, **more):
+        home = Path(tempfile.mkdtemp(prefix="isonomia-gluster-"))
+        self.addCleanup(shutil.rmtree, home)
+        gluster = Gluster(home / "volume")
+        self.addCleanup(gluster.remove)
+        return super().start(*options, directory=gluster.mounts[0] / "files", **more)
+
+
+class Faults(Restarts):
     def test_a_killed_server_is_an_error_in_time(self):
         server = self.start()
         writer = self.python(server, WRITE_FOREVER, timeout_s=TIMEOUT_S)
@@ -70,32 +118,6 @@ class Faults(Case):
         self.addCleanup(server.process.send_signal, signal.SIGCONT)
         out, _ = writer.communicate(timeout=PROGRAM_S)
         self.assertIn(int(out), [110, 5])
-
-    def test_synced_files_survive_a_kill(self):
-        server = self.start()
-        for repeat in range(3):
-            writer = self.python(server, WRITE_AND_SYNC.replace("file-", f"repeat{repeat}-"))
-            written = dict(next_line(writer).split() for _ in range(60 + 40 * repeat))
-            server.kill()
-            writer.kill()
-            rest, _ = writer.communicate()
-            written.update(line.split() for line in rest.splitlines() if len(line.split()) == 2)
-            server.start()
-            names = [f"{PREFIX}/repeat{repeat}-{i}" for i in written]
-            sums = server.run("md5sum", *names).stdout.split()[::2]
-            self.assertEqual(list(written.values()), sums)
-            mode = server.run("stat", "-c", "%a", names[0]).stdout
-            self.assertEqual("600\n", mode)
-        self.assertEqual(0, server.stop())
-
-    def test_everything_survives_an_orderly_restart(self):
-        server = self.start()
-        server.run("bash", "-c", f"cd {PREFIX}; mkdir -p a/b; seq 10000 > a/b/f; ln -s b a/l; ln a/b/f g; chmod 710 a")
-        describe = f"cd {PREFIX}; find . -mindepth 1 -printf '%P %y %m %l %T@\\n' | sort; md5sum a/l/f g"
-        before = server.run("bash", "-c", describe).stdout
-        self.assertEqual(0, server.stop())
-        server.start()
-        self.assertEqual(before, server.run("bash", "-c", describe).stdout)
 
     def test_a_program_goes_on_when_the_server_comes_back(self):
         server = self.start()

@@ -37,10 +37,10 @@ impl History {
             [a, .., b] => (a.start.min(range.start), b.end.max(range.end)),
             [a] => (a.start.min(range.start), a.end.max(range.end)),
         };
-        self.runs.splice(first..behind, [start..end]);
+        self.runs.splice(first..behind, std::iter::once(start..end));
         if self.runs.len() > RUNS_MAX {
             let shortest = (0..self.runs.len()).min_by_key(|at| self.runs[*at].end - self.runs[*at].start);
-            shortest.into_iter().for_each(|at| drop(self.runs.remove(at)));
+            shortest.map(|at| self.runs.remove(at));
         }
         (range.start - start, end)
     }

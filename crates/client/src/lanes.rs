@@ -1,4 +1,4 @@
-//! Requests for the objects of one spread file, to several servers at once.
+//! Requests for the objects of one file at once: of a spread one on several servers, or of one on several targets of its server.
 //!
 //! A thread has one line to each server. On each, requests follow each other without waiting, and replies are taken in the order
 //! in which the requests were sent, whichever server they went to; so all servers work at the same time. At first lines are taken
@@ -49,6 +49,8 @@ pub(crate) struct Moved {
     pub missing: Vec<Range<usize>>,
     /// Under which verifiers servers did what was asked, each once; none of reads.
     pub marks: Vec<Mark>,
+    /// How many requests were done.
+    pub done: usize,
 }
 
 /// A request that is under way.
@@ -151,7 +153,7 @@ fn push(lanes: &mut [Lane<'_>], first: usize) -> Result<(), Broken> {
 }
 
 impl Moved {
-    /// Notes that what is at `at` was refused.
+    /// Notes that what is at `at` was refused. Of those that are at one place, the first that was sent counts.
     fn fail(&mut self, at: usize, error: Error) {
         if self.failed.as_ref().is_none_or(|(first, _)| at < *first) {
             self.failed = Some((at, error));
@@ -292,6 +294,7 @@ impl<'a> Lane<'a> {
             self.has_failed = true;
             return moved.fail(range.start, error);
         }
+        moved.done += 1;
         match side {
             Side::Read(_) => {
                 let end = range.start + (header.payload_len as usize).min(range.len());

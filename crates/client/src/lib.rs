@@ -27,6 +27,7 @@ mod phase;
 mod routes;
 mod session;
 mod stripes;
+mod sync;
 mod transfer;
 mod unsynced;
 mod xattr;

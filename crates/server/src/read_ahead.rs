@@ -248,13 +248,15 @@ impl ReadAhead {
         }
         let stream = &mut streams[0];
         stream.earn(bytes);
-        // What goes on where it ended last is a stream, or a part of one transfer.
+        // What goes on where it ended last is a stream, or the next part of one transfer.
         let goes_on = at.is_some() && stream.next == range.start;
         let is_due = at.is_some() && stream.is_due(range.end, bytes);
         let paid_bytes = if is_from_memory { stream.take_paid(bytes) } else { 0 };
         let is_noted = bytes >= history::READ_BYTES_MIN;
         let known = is_noted.then(|| history.note(&range, is_from_memory));
-        let known = known.filter(|(before_bytes, _)| !goes_on && *before_bytes >= bytes);
+        // In the middle of what is in memory nothing is missing.
+        let is_at_edge = |end: u64| !is_from_memory || end == range.end;
+        let known = known.filter(|(before_bytes, end)| !goes_on && *before_bytes >= bytes && is_at_edge(*end));
         let behind = known.and_then(|(before_bytes, end)| stream.window_behind(&(range.start - before_bytes..end)));
         let ahead = if is_due {
             let manner = manner();
@@ -366,6 +368,11 @@ mod tests {
         }
         assert!(asked <= blocks * 3 / 4, "{asked} of {blocks} waited for the device");
         assert!(ahead_bytes <= blocks * block * AHEAD_PER_BYTE, "{ahead_bytes}");
+        // In the middle of what is in memory nothing is missing.
+        let ahead = ReadAhead::default();
+        let read = |range| ahead.reads(file(3), JobId(1), range, true, || Manner::AtOnce).ahead;
+        read(0..128 << 20);
+        assert!((1..128u64).map(|i| (i * 9 % 128) << 20).all(|at| read(at..at + PIECE).is_none()));
         // Two neighbours, and others between them; while others use the target nothing is read for nothing.
         for (manner, is_due) in [(Manner::AtOnce, true), (Manner::InPieces(PIECE), false)] {
             let ahead = ReadAhead::default();

@@ -1,8 +1,9 @@
 //! Extents: where ranges of a file lie on a target, for an engine that brings pages of it to the device, or from there.
 //!
-//! An extent has the descriptor of the object if that is open, and else one of its own; who waits for it keeps nobody from the file. (To open and
-//! to close one are three requests on a network file system.) Errors of write-back are remembered with the content ([`ObjectStore::note_lost_writes`]): the host tells of each once, and whoever asks for an `fsync` next
-//! must hear it.
+//! To open and to close an object are three requests on a network file system. So what is read ahead is read by the descriptor
+//! that is open, if there is one. What is written back has one of its own. In either case who waits keeps nobody from the file. Errors of
+//! write-back are remembered with the content ([`ObjectStore::note_lost_writes`]): the host tells of each once, and whoever asks for
+//! an `fsync` next must hear it.
 
 use crate::content::Content;
 use crate::object::{ObjectPlace, object_size};
@@ -24,6 +25,8 @@ pub struct Extent {
     content: Arc<Content>,
     place: ObjectPlace,
     object: Arc<OwnedFd>,
+    /// Others use that descriptor, too.
+    is_shared: bool,
     /// Offset and length.
     parts: Vec<(u64, NonZeroU64)>,
 }
@@ -68,11 +71,12 @@ impl ObjectStore {
         if parts.is_empty() {
             return Ok(None);
         }
+        let is_shared = open.is_some();
         let object = match open {
             Some(object) => Some(object),
             None => self.targets.open_to_read(place)?.map(Arc::new),
         };
-        Ok(object.map(|object| Extent { content: content.clone(), place, object, parts }))
+        Ok(object.map(|object| Extent { content: content.clone(), place, object, is_shared, parts }))
     }
 }
 
@@ -82,20 +86,27 @@ impl Extent {
     /// the one that the extent is of.
     pub fn write_out(&self, store: &Store, what_is_between: bool) -> Result<(), StoreError> {
         let objects = &store.objects;
+        // The host tells each open file of an error once: it is not to be told to this one while an `fsync` asks the other.
+        let own = if self.is_shared { objects.targets.open_to_read(self.place)? } else { None };
+        let object = match &own {
+            Some(own) => own,
+            None if self.is_shared => return Ok(()),
+            None => &*self.object,
+        };
         let begin = libc::SYNC_FILE_RANGE_WRITE;
         let finish = libc::SYNC_FILE_RANGE_WAIT_BEFORE | begin | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         match self.parts[..] {
             // The host gives the device twice as many requests at once where a call waits for them than where it only begins
             // them (`wbt_wait` in Linux's `block/blk-wbt.c`).
             [(start, _), .., (last, len)] if what_is_between => {
-                self.sync_range(objects, (start, len.saturating_add(last.saturating_sub(start))), finish)
+                self.sync_range(objects, object, (start, len.saturating_add(last.saturating_sub(start))), finish)
             }
             _ => {
                 if self.parts.len() > 1 {
                     // All of them are on their way before the first is waited for.
-                    self.parts.iter().try_for_each(|part| self.sync_range(objects, *part, begin))?;
+                    self.parts.iter().try_for_each(|part| self.sync_range(objects, object, *part, begin))?;
                 }
-                self.parts.iter().try_for_each(|part| self.sync_range(objects, *part, finish))
+                self.parts.iter().try_for_each(|part| self.sync_range(objects, object, *part, finish))
             }
         }
     }
@@ -103,6 +114,7 @@ impl Extent {
     fn sync_range(
         &self,
         objects: &ObjectStore,
+        object: &OwnedFd,
         (offset, len): (u64, NonZeroU64),
         flags: libc::c_uint,
     ) -> Result<(), StoreError> {
@@ -110,7 +122,7 @@ impl Extent {
         let (offset, len) = (offset as libc::off64_t, len.get() as libc::off64_t);
         loop {
             // SAFETY: a call that takes numbers only.
-            if unsafe { libc::sync_file_range(self.object.as_raw_fd(), offset, len, flags) } == 0 {
+            if unsafe { libc::sync_file_range(object.as_raw_fd(), offset, len, flags) } == 0 {
                 return Ok(());
             }
             match Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO) {
@@ -177,6 +189,7 @@ mod tests {
         let mut extent = store.extent(ino, TargetId(0), &[0..100, 5000..6000]).unwrap().unwrap();
         // The host refuses it.
         let path = store.objects.targets.path(extent.place);
+        extent.is_shared = false;
         extent.object = Arc::new(rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap());
         let heard = Heard::default();
         assert!(tracing::subscriber::with_default(heard.clone(), || extent.write_out(&store, false)).is_err());

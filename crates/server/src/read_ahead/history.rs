@@ -2,7 +2,8 @@
 //!
 //! Linux does the same for a program of its own host: a read right behind pages that are in memory, and more of them than it asks
 //! for, is taken for a part of a stream (`page_cache_sync_ra`, `mm/readahead.c`). Here it is what was read that counts, not what is in
-//! memory, as much as is asked for is enough, and parts on both sides of the read are one.
+//! memory, as much as is asked for is enough, and parts on both sides of the read are one. Of a file that is striped over several targets
+//! each has the parts of its own stripes, which are too short for that.
 
 use std::ops::Range;
 
@@ -21,12 +22,13 @@ impl History {
     /// A range was read. How many bytes before it were read already, and where what is read now ends, with what is known behind
     /// the range. In O(`RUNS_MAX`).
     ///
-    /// If it was known and came from the device all the same, the host has forgotten it, and so does this.
+    /// If all of it was known, and came from the device all the same, the host has forgotten it, and so does this.
     pub fn note(&mut self, range: &Range<u64>, is_from_memory: bool) -> (u64, u64) {
         let first = self.runs.partition_point(|run| run.end < range.start);
         let behind = self.runs.partition_point(|run| run.start <= range.end);
         let touched = &self.runs[first..behind];
-        let is_forgotten = !is_from_memory && touched.iter().any(|run| run.start < range.end && range.start < run.end);
+        let is_forgotten =
+            !is_from_memory && touched.iter().any(|run| run.start <= range.start && range.end <= run.end);
         if is_forgotten {
             self.runs.clear();
             self.runs.push(range.clone());
@@ -58,7 +60,7 @@ mod tests {
             for (start, len, is_from_memory) in reads {
                 let range = start..start + len;
                 let block = |at: u64| at as usize;
-                let is_forgotten = !is_from_memory && range.clone().any(|at| bits[block(at)]);
+                let is_forgotten = !is_from_memory && range.clone().all(|at| bits[block(at)]);
                 if is_forgotten {
                     bits = [false; 80];
                 }

@@ -88,6 +88,7 @@ impl Client {
             let run = |request: &RequestHeader| Run { start: 0, len: 0, request: *request, server: ServerId(0) };
             let runs = requests.iter().map(run).collect();
             let moved = lanes::exchange(runs, |_| Ok(session), &mut Side::Read(&mut []))?;
+            // EAGAIN is answered to none but the last.
             match moved.failed {
                 Some((_, Error::Server(Errno::AGAIN))) if moved.done + 1 == requests.len() => Ok(moved),
                 Some((_, error)) => Err(error),

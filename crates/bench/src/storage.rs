@@ -33,7 +33,7 @@ use crate::way::Identity;
 use anyhow::{Context, Result, ensure};
 use fio::{Done, Fio, Load};
 use isonomia_sim::contest::Unpredicted;
-use isonomia_units::Nanos;
+use isonomia_units::{Bytes, Nanos};
 use place::{Emulated, Place};
 use pool::{Cached, Pool};
 use prediction::Prediction;
@@ -351,7 +351,7 @@ impl<'a> Bench<'a> {
         let seconds = if configuration.is_quick { PROFILE_S_QUICK } else { PROFILE_S };
         eprintln!("isonomia-bench: measuring {} for {seconds} s", device.name());
         let profile = logs.join(format!("device-profile-{word}.toml"));
-        let prediction = Prediction::new(session, place.dir(), seconds, profile)?;
+        let prediction = Prediction::new(session, place.dir(), seconds, profile, Bytes(configuration.file_bytes))?;
         let pool = Pool::new(&place, configuration.files, configuration.file_bytes);
         let served = place.dir().join(SERVED);
         let (files, targets) = match &configuration.metadata_dir {

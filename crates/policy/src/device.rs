@@ -10,6 +10,7 @@ mod depth_spec;
 pub(crate) mod latency;
 mod learning;
 pub mod profile;
+pub mod read_ahead;
 
 pub use capped::{CappedDevice, LATE_MAX};
 pub use cost::{COST_MAX, CostModel};

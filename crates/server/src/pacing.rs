@@ -7,10 +7,11 @@ use crate::core::Core;
 use crate::engine::Task;
 use crate::pages::PagesOf;
 use crate::prices::Prices;
-use crate::read_ahead::{self, Piece, ReadAhead, Seen};
+use crate::read_ahead::{Piece, ReadAhead};
 use crate::requests::Work;
 use crate::target::Target;
 use crate::write_back::{Chunk, Released, WriteBack, Wrote};
+use isonomia_policy::device::read_ahead::{Manner, Read, Seen};
 use isonomia_policy::{Access, RequestId, ServedBy};
 use isonomia_proto::request::{Op, ReplyHeader, flag};
 use isonomia_store::StoreError;
@@ -187,16 +188,18 @@ impl Core {
         let (of, len) = (PagesOf::request(header), u64::from(len));
         let range = header.offset..header.offset.saturating_add(len);
         let manner = || target.read_ahead_manner(now, job);
-        let Seen { ahead, paid_bytes } = streams.reads(of, job, range, !pending.is_for_device, manner);
+        let is_continued = header.flags & flag::CONTINUED != 0;
+        let read = Read { job, range, is_from_memory: !pending.is_for_device, is_continued };
+        let Seen { ahead, paid_bytes } = streams.note(of, read, manner);
         let part_of_work = |bytes: u64| {
             Nanos((u128::from(pending.work.0) * u128::from(bytes) / u128::from(pending.bytes.0.max(1))) as u64)
         };
         match ahead {
-            Some((range, read_ahead::Manner::AtOnce)) => {
+            Some((range, Manner::AtOnce)) => {
                 // Without a thread to be had the reader waits for the device, as he would anyway.
                 let _ = self.submit(target, Task::ReadAhead(of, range));
             }
-            Some((range, read_ahead::Manner::InPieces(piece_bytes))) => {
+            Some((range, Manner::InPieces(piece_bytes))) => {
                 let piece = |start: u64| {
                     let range = start..range.end.min(start.saturating_add(piece_bytes));
                     let work = part_of_work(range.end - range.start);

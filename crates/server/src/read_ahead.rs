@@ -2,13 +2,9 @@
 //!
 //! The host reads ahead for programs of its own by what each open file is asked for. Here many clients share one, and a part
 //! of their requests is served only if the bytes are in memory, so the host sees no stream and every request waits for the
-//! device. So the server looks for streams itself: reads that go on where others ended. When a stream was seen twice,
-//! the target's engine has the host read a window ahead of it, which doubles up to [`WINDOW_BYTES_MAX`] as long as the stream
-//! goes on. What the host itself would read ahead of a stream is switched off ([`isonomia_store::StoreConfig::reads_as_asked`]):
-//! it would be read past the arbiter, and others would wait and pay for it.
-//!
-//! Who reads all of a file in no order is known by what he has read before ([`history`]): a read right behind such a part has the
-//! next bytes read ahead, about as many as that part is long. Only while the job is alone: half of them may be read for nothing.
+//! device. So the server looks for streams itself ([`FileReads`]), and has the target's engine read ahead of them. What the host
+//! itself would read ahead of a stream is switched off ([`isonomia_store::StoreConfig::reads_as_asked`]): it would be read past
+//! the arbiter, and others would wait and pay for it.
 //!
 //! # Who pays
 //! The job whose stream it is. While others use the target, windows are small and are cut into *pieces*, each a request of
@@ -16,38 +12,15 @@
 //! As many bytes that the job then finds in memory are paid for ([`Seen::paid_bytes`]). A read of what the device is reading
 //! ahead already waits for that; it takes no slot of the depth, and had nothing of the device. While the job is alone, the host is told
 //! of a whole window at once, past the arbiter: there is nobody whose time that could be.
-//!
-//! # What is guaranteed
-//! Only reads that were served count. What is read ahead is at most [`AHEAD_PER_BYTE`] times the bytes that the reader was
-//! served, whatever he does. Reads of one job of pieces of a file in any order within [`NEAR_BYTES`] are one stream; there are
-//! [`STREAMS_MAX`] of one file at most.
-
-mod history;
 
 use crate::pages::PagesOf;
-use history::History;
-use isonomia_policy::device::chunks::PIECE_BYTES_MAX;
+use isonomia_policy::device::read_ahead::{FileReads, Manner, Read, Seen};
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The first window.
-const WINDOW_BYTES_MIN: u64 = PIECE_BYTES_MAX;
-/// The largest.
-const WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// So many bytes are read ahead for each that was read, at most: some of them may be skipped, but reads of single bytes far
-/// apart do not keep the device busy.
-const AHEAD_PER_BYTE: u64 = 4;
-/// A client has several requests under way, which may come in any order.
-const NEAR_BYTES: u64 = 1 << 20;
-/// A client brings what a program reads at once in pieces of this length, if it is longer, one behind the other.
-const TRANSFER_PIECE_BYTES: u64 = 256 << 10;
-/// That these follow each other for so long says nothing about what the program will read next.
-const TRANSFER_BYTES: u64 = 1 << 20;
-/// Streams of one file.
-const STREAMS_MAX: usize = 8;
 /// Parts of the table, each with a lock of its own.
 const PARTS: usize = 16;
 /// Files that one part remembers at most; if there are more, it forgets all of them.
@@ -61,14 +34,6 @@ pub struct ReadAhead {
     reading: Mutex<Vec<(PagesOf, Range<u64>)>>,
     /// How many of them there are, for those who need not look.
     reading_count: AtomicUsize,
-}
-
-/// What was read of a file.
-#[derive(Debug, Default)]
-struct FileReads {
-    /// The one that was used last comes first.
-    streams: Vec<Stream>,
-    history: History,
 }
 
 /// A part of what is read ahead, as a request of the job whose stream it is.
@@ -88,103 +53,6 @@ impl Piece {
     /// How long it is.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.range.end - self.range.start)
-    }
-}
-
-/// How a window is brought to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// At once, past the arbiter: the job is alone.
-    AtOnce,
-    /// In pieces of so many bytes.
-    InPieces(u64),
-}
-
-/// What a read has to do with a stream.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// What is to be read ahead now, and how.
-    pub ahead: Option<(Range<u64>, Manner)>,
-    /// Bytes of the read that were paid for when they were read ahead.
-    pub paid_bytes: u64,
-}
-
-#[derive(Debug)]
-struct Stream {
-    /// Whose it is.
-    job: JobId,
-    /// Behind the last byte that was read.
-    next: u64,
-    /// Bytes that were read.
-    read_bytes: u64,
-    /// Behind the last byte that was read ahead.
-    ahead: u64,
-    /// Nothing before the stream was seen again.
-    window_bytes: u64,
-    /// What may be read ahead for what was read, of which no more than one window is kept for later.
-    credit_bytes: u64,
-    /// What was read ahead in pieces, and not found in memory yet.
-    paid_bytes: u64,
-}
-
-impl Stream {
-    fn new(job: JobId, next: u64) -> Self {
-        Self { job, next, read_bytes: 0, ahead: 0, window_bytes: 0, credit_bytes: 0, paid_bytes: 0 }
-    }
-
-    fn earn(&mut self, bytes: u64) {
-        self.read_bytes = self.read_bytes.saturating_add(bytes);
-        self.credit_bytes =
-            self.credit_bytes.saturating_add(bytes.saturating_mul(AHEAD_PER_BYTE)).min(WINDOW_BYTES_MAX);
-    }
-
-    /// Whether a window is to be read ahead, now that `bytes` were read and the stream reaches to `end`.
-    fn is_due(&mut self, end: u64, bytes: u64) -> bool {
-        let goes_on = end > self.next;
-        self.next = self.next.max(end);
-        let is_one_transfer = bytes >= TRANSFER_PIECE_BYTES && self.read_bytes <= TRANSFER_BYTES;
-        if !goes_on || is_one_transfer {
-            return false;
-        }
-        if self.window_bytes == 0 {
-            self.window_bytes = WINDOW_BYTES_MIN;
-            return false;
-        }
-        let is_far_ahead = self.ahead.saturating_sub(self.next) > self.window_bytes / 2;
-        !is_far_ahead && self.credit_bytes >= WINDOW_BYTES_MIN
-    }
-
-    /// The next window.
-    fn window(&mut self, manner: Manner) -> Range<u64> {
-        let from = self.ahead.max(self.next);
-        self.window_bytes = match manner {
-            Manner::AtOnce => (self.window_bytes * 2).min(WINDOW_BYTES_MAX),
-            Manner::InPieces(_) => PIECE_BYTES_MAX,
-        };
-        let end = self.next.saturating_add(self.window_bytes).min(from.saturating_add(self.credit_bytes)).max(from);
-        self.credit_bytes -= end - from;
-        self.ahead = end;
-        if let Manner::InPieces(_) = manner {
-            self.paid_bytes = self.paid_bytes.saturating_add(end - from).min(WINDOW_BYTES_MAX);
-        }
-        from..end
-    }
-
-    /// The next window of who reads all of a file in no order, and has read `known` of it: behind that, and no longer. None if most
-    /// of it was read ahead already.
-    fn window_behind(&self, known: &Range<u64>) -> Option<Range<u64>> {
-        let bytes = (known.end - known.start).min(WINDOW_BYTES_MAX);
-        let is_ahead = (known.end..=known.end.saturating_add(WINDOW_BYTES_MAX)).contains(&self.ahead);
-        let from = if is_ahead { self.ahead } else { known.end };
-        let end = known.end.saturating_add(bytes).min(from.saturating_add(self.credit_bytes));
-        (from - known.end <= bytes / 2 && from < end).then_some(from..end)
-    }
-
-    /// Takes what was paid of a read of so many bytes.
-    fn take_paid(&mut self, bytes: u64) -> u64 {
-        let paid_bytes = self.paid_bytes.min(bytes);
-        self.paid_bytes -= paid_bytes;
-        paid_bytes
     }
 }
 
@@ -220,104 +88,42 @@ impl ReadAhead {
         has(range.start) && has(range.end - 1)
     }
 
-    /// `job` was served a range of a file, from memory or not. `manner` is asked for how the window is brought to memory,
-    /// if one is due.
-    pub fn reads(
-        &self,
-        of: PagesOf,
-        job: JobId,
-        range: Range<u64>,
-        is_from_memory: bool,
-        manner: impl FnOnce() -> Manner,
-    ) -> Seen {
-        let bytes = range.end.saturating_sub(range.start);
+    /// A range of a file was read. `manner` is asked for how the window is brought to memory, if one is due.
+    pub fn note(&self, of: PagesOf, read: Read, manner: impl FnOnce() -> Manner) -> Seen {
         let mut part = self.parts[of.ino().0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner);
         if part.len() >= FILES_MAX && !part.contains_key(&of) {
             part.clear();
         }
-        let FileReads { streams, history } = part.entry(of).or_default();
-        let is_part = |stream: &Stream| stream.job == job && stream.next.abs_diff(range.start) <= NEAR_BYTES;
-        let at = streams.iter().position(is_part);
-        match at {
-            Some(at) => streams[..=at].rotate_right(1),
-            None => {
-                // The one that was used least recently goes.
-                streams.truncate(STREAMS_MAX - 1);
-                streams.insert(0, Stream::new(job, range.end));
-            }
-        }
-        let stream = &mut streams[0];
-        stream.earn(bytes);
-        // What goes on where it ended last is a stream, or the next part of one transfer.
-        let goes_on = at.is_some() && stream.next == range.start;
-        let is_due = at.is_some() && stream.is_due(range.end, bytes);
-        let paid_bytes = if is_from_memory { stream.take_paid(bytes) } else { 0 };
-        let is_noted = bytes >= history::READ_BYTES_MIN;
-        let known = is_noted.then(|| history.note(&range, is_from_memory));
-        // In the middle of what is in memory nothing is missing.
-        let is_at_edge = |end: u64| !is_from_memory || end == range.end;
-        let known = known.filter(|(before_bytes, end)| !goes_on && *before_bytes >= bytes && is_at_edge(*end));
-        let behind = known.and_then(|(before_bytes, end)| stream.window_behind(&(range.start - before_bytes..end)));
-        let ahead = if is_due {
-            let manner = manner();
-            Some((stream.window(manner), manner))
-        } else if let Some(window) = behind
-            && manner() == Manner::AtOnce
-        {
-            stream.credit_bytes -= window.end - window.start;
-            stream.ahead = window.end;
-            Some((window, Manner::AtOnce))
-        } else {
-            None
-        };
-        Seen { ahead: ahead.filter(|(range, _)| !range.is_empty()), paid_bytes }
+        part.entry(of).or_default().note(read, manner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isonomia_units::Ino;
 
     const PIECE: u64 = 64 << 10;
 
     fn file(number: u64) -> PagesOf {
-        PagesOf::File(isonomia_units::Ino(number))
-    }
-
-    /// By a job that is alone.
-    fn read(ahead: &ReadAhead, ino: u64, range: Range<u64>) -> Option<Range<u64>> {
-        ahead.reads(file(ino), JobId(1), range, true, || Manner::AtOnce).ahead.map(|(range, _)| range)
+        PagesOf::File(Ino(number))
     }
 
     #[test]
-    fn a_stream_is_read_ahead_in_windows_that_grow() {
+    fn files_have_streams_of_their_own_and_not_too_many_are_remembered() {
         let ahead = ReadAhead::default();
-        let mut known = 0;
-        let mut windows = Vec::new();
-        for i in 0..1_000 {
-            // Pairs in the wrong order, as they may come.
-            let at = (i ^ 1) * PIECE;
-            if let Some(range) = read(&ahead, 3, at..at + PIECE) {
-                assert!(range.start >= known && range.end <= at + 2 * PIECE + WINDOW_BYTES_MAX, "{range:?}");
-                known = range.end;
-                windows.push(range.end - range.start);
-            }
-            assert!(i < 8 || known > at + PIECE, "{known} at {at}");
+        let read = |number, at: u64| {
+            let range = at * PIECE..(at + 1) * PIECE;
+            let read = Read { job: JobId(1), range, is_from_memory: true, is_continued: false };
+            ahead.note(file(number), read, || Manner::AtOnce).ahead
+        };
+        // What goes on in another file is no stream.
+        assert!((0..100).all(|at| read(at, at).is_none()));
+        assert!((1..4).any(|at| read(0, at).is_some()));
+        for number in 0..2 * (PARTS * FILES_MAX) as u64 {
+            read(number, 0);
         }
-        assert!(windows[0] < 2 * WINDOW_BYTES_MIN + PIECE && windows.len() < 40, "{windows:?}");
-    }
-
-    #[test]
-    fn reads_here_and_there_are_no_stream() {
-        let ahead = ReadAhead::default();
-        for i in 0..1_000u64 {
-            let at = i * 7_919 % 1_000 * (3 << 20);
-            assert_eq!(read(&ahead, 3, at..at + 4096), None);
-        }
-        // Nor is what is read again and again.
-        for _ in 0..100 {
-            assert_eq!(read(&ahead, 4, 4096..8192), None);
-        }
+        assert!(ahead.parts.iter().all(|part| part.lock().unwrap().len() <= FILES_MAX));
     }
 
     #[test]
@@ -333,98 +139,5 @@ mod tests {
         assert!(ahead.is_reading(file(3), &(PIECE..3 * PIECE)) && !ahead.is_reading(file(3), &(0..0)));
         ahead.ends(&first);
         assert!(!ahead.is_reading(file(3), &(PIECE..3 * PIECE)) && ahead.is_reading(file(3), &(3 * PIECE..4 * PIECE)));
-    }
-
-    #[test]
-    fn pieces_of_one_large_read_are_no_stream() {
-        let ahead = ReadAhead::default();
-        let read_large = |at: u64| (0..4u64).any(|i| read(&ahead, 3, at + (i << 18)..at + ((i + 1) << 18)).is_some());
-        assert!((0..100).all(|i| !read_large(i * 7_919 % 1_000 * (8 << 20))));
-        // Large reads one behind the other are.
-        assert!((0..8).any(|i| read_large((16 << 30) + (i << 20))));
-    }
-
-    #[test]
-    fn small_reads_far_apart_have_little_read_ahead() {
-        for len in [1, 4096, PIECE] {
-            let ahead = ReadAhead::default();
-            let ranges = (0..1_000).filter_map(|i| read(&ahead, 3, i * NEAR_BYTES..i * NEAR_BYTES + len));
-            let bytes: u64 = ranges.map(|range| range.end - range.start).sum();
-            assert!(bytes <= 1_000 * len * AHEAD_PER_BYTE, "{bytes} for 1000 times {len}");
-        }
-    }
-
-    #[test]
-    fn who_reads_all_of_a_file_in_no_order_has_neighbours_read_ahead() {
-        let (ahead, blocks, block) = (ReadAhead::default(), 64u64, 256 << 10);
-        let read = |at: u64, job, manner| ahead.reads(file(3), job, at..at + block, false, || manner).ahead;
-        let (mut in_memory, mut asked, mut ahead_bytes) = (vec![false; blocks as usize], 0, 0);
-        for i in 0..blocks {
-            let at = i * 37 % blocks;
-            asked += u64::from(!in_memory[at as usize]);
-            let Some((range, _)) = read(at * block, JobId(1), Manner::AtOnce) else { continue };
-            ahead_bytes += range.end - range.start;
-            (range.start / block..(range.end / block).min(blocks)).for_each(|at| in_memory[at as usize] = true);
-        }
-        assert!(asked <= blocks * 3 / 4, "{asked} of {blocks} waited for the device");
-        assert!(ahead_bytes <= blocks * block * AHEAD_PER_BYTE, "{ahead_bytes}");
-        // In the middle of what is in memory nothing is missing.
-        let ahead = ReadAhead::default();
-        let read = |range| ahead.reads(file(3), JobId(1), range, true, || Manner::AtOnce).ahead;
-        read(0..128 << 20);
-        assert!((1..128u64).map(|i| (i * 9 % 128) << 20).all(|at| read(at..at + PIECE).is_none()));
-        // Two neighbours, and others between them; while others use the target nothing is read for nothing.
-        for (manner, is_due) in [(Manner::AtOnce, true), (Manner::InPieces(PIECE), false)] {
-            let ahead = ReadAhead::default();
-            let read = |at: u64| ahead.reads(file(3), JobId(1), at..at + PIECE, false, || manner).ahead;
-            let (first, second) = (8 << 30, (8 << 30) + PIECE);
-            let others = (0..STREAMS_MAX as u64).map(|i| i << 28);
-            assert!(std::iter::once(first).chain(others).all(|at| read(at).is_none()));
-            assert_eq!(read(second).map(|(range, _)| range.start), is_due.then_some(second + PIECE));
-        }
-    }
-
-    #[test]
-    fn several_readers_of_a_file_have_streams_of_their_own() {
-        let ahead = ReadAhead::default();
-        let starts: Vec<u64> = (0..STREAMS_MAX as u64).map(|i| i << 30).collect();
-        let mut found = [0; STREAMS_MAX];
-        for i in 0..100 {
-            for (start, found) in starts.iter().zip(&mut found) {
-                *found += usize::from(read(&ahead, 3, start + i * PIECE..start + (i + 1) * PIECE).is_some());
-            }
-        }
-        assert!(found.iter().all(|found| *found >= 2), "{found:?}");
-        for file in 0..2 * (PARTS * FILES_MAX) as u64 {
-            read(&ahead, file, 0..1);
-        }
-        assert!(ahead.parts.iter().all(|part| part.lock().unwrap().len() <= FILES_MAX));
-    }
-
-    #[test]
-    fn a_job_that_is_not_alone_has_small_windows_and_pays_for_each_byte_once() {
-        let ahead = ReadAhead::default();
-        let (mut ahead_bytes, mut paid_bytes) = (0, 0);
-        for i in 0..1_000 {
-            let range = i * PIECE..(i + 1) * PIECE;
-            let seen = ahead.reads(file(3), JobId(1), range.clone(), true, || Manner::InPieces(PIECE));
-            if let Some((range, manner)) = seen.ahead {
-                assert!(range.end - range.start <= PIECE_BYTES_MAX && manner == Manner::InPieces(PIECE), "{range:?}");
-                ahead_bytes += range.end - range.start;
-            }
-            paid_bytes += seen.paid_bytes;
-            // Another job's read of the same bytes is no part of the stream.
-            let other = ahead.reads(file(3), JobId(2), range, true, || Manner::AtOnce);
-            assert_eq!(other.paid_bytes, 0);
-        }
-        assert!(paid_bytes > 990 * PIECE && paid_bytes <= ahead_bytes, "{paid_bytes} of {ahead_bytes}");
-        // Nor is it paid for again.
-        let again = |_| ahead.reads(file(3), JobId(1), 999 * PIECE..1_000 * PIECE, true, || Manner::AtOnce).paid_bytes;
-        let again_bytes: u64 = (0..1_000).map(again).sum();
-        assert!(again_bytes <= PIECE_BYTES_MAX, "{again_bytes}");
-        // A read that had to wait for the device is charged for it.
-        let ahead = ReadAhead::default();
-        let waits = |i| ahead.reads(file(3), JobId(1), i * PIECE..(i + 1) * PIECE, false, || Manner::InPieces(PIECE));
-        assert!((0..100).all(|i| waits(i).paid_bytes == 0));
     }
 }

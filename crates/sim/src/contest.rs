@@ -6,6 +6,8 @@
 //! simply:
 //!
 //! * a read of more than a client's largest request is as many requests, of which a process has some under way;
+//! * who reads all of his files in no order, with nobody beside, finds as many neighbours of what he has read in memory as there
+//!   ([`FileReads`](isonomia_policy::device::read_ahead::FileReads)); what was read ahead of him takes its time of the device;
 //! * who reads one block behind the other while others use the device is read ahead for, in pieces of which each process has
 //!   as many under way as a window has, so that all his reads are pieces;
 //! * what is written goes to the host's memory, and from there to the device in chunks, of which a job has one at once, and
@@ -14,12 +16,15 @@
 //! What processors take is simulated where it is known: all of it before the device is given a request.
 //!
 //! What is not simulated is said by [`Unpredicted`]. Not in it either: what a flush writes besides the bytes (the
-//! journal of a file system), and reads that happen to be near each other and are read ahead for.
+//! journal of a file system), and reads that happen to be near each other and are read ahead for while others use the device.
+
+mod neighbours;
 
 use crate::request::{Channels, Device, Job, Layout, Op, Outcome, Phase, Processors, Scenario, Target, run};
 use isonomia_policy::device::chunks::{self, CHUNKS_MAX, PIECE_BYTES_MAX, SHARE_LEAST, SMALL_READ};
 use isonomia_policy::{Access, DepthSpec};
 use isonomia_units::{Bytes, JobInfo, Nanos};
+use neighbours::Neighbours;
 use std::ops::{ControlFlow, Range};
 
 /// A client's largest request through shared memory, of which a longer call is several.
@@ -36,6 +41,8 @@ pub struct Program {
     pub access: Access,
     /// Bytes of each call, more than 0.
     pub call: Bytes,
+    /// The length of the files, if it reads all of one after the other; what is read of longer ones has no neighbours.
+    pub file: Option<Bytes>,
     /// Processes, at least 1.
     pub processes: u32,
     /// When it begins.
@@ -98,6 +105,12 @@ pub fn simulate(
     if !programs.iter().any(reads) {
         return Err(Unpredicted::WritesAlone);
     }
+    let neighbours = match programs {
+        [Program { access: Access::ReadRandom, file: Some(file), call, .. }] => Neighbours::of_file(*file, *call),
+        _ => Neighbours::NONE,
+    };
+    // Whoever waits for the device has found the others in memory before, which took processors as well.
+    let processors = processors.map(|processors| processors.of_part(neighbours.waiting));
     let most = if programs.iter().all(reads) { 1 } else { CHUNKS_MAX as u32 };
     let due = 1.0 / programs.len() as f64;
     let mut at_once = 1;
@@ -111,8 +124,10 @@ pub fn simulate(
             let seconds = span.end.since(span.start).as_secs_f64();
             let predicted = |(at, program): (usize, &Program)| {
                 let job = &outcome.jobs[at];
+                let waited_per_s = job.bytes as f64 / program.call.0 as f64 / seconds;
                 Predicted {
-                    calls_per_s: job.bytes as f64 / program.call.0 as f64 / seconds,
+                    calls_per_s: (waited_per_s / neighbours.waiting)
+                        .min(neighbours.calls_per_s_max(device, program.call)),
                     share: job.share,
                     p99: Nanos(job.latency.p99_ns),
                 }

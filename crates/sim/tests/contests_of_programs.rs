@@ -30,7 +30,7 @@ fn target(device: &str, policy: &str) -> Target {
 }
 
 fn program(job: &str, access: Access, kib: u64, processes: u32) -> Program {
-    Program { job: job.to_owned(), access, call: Bytes(kib * KIB), processes, start: Nanos::ZERO }
+    Program { job: job.to_owned(), access, call: Bytes(kib * KIB), file: None, processes, start: Nanos::ZERO }
 }
 
 /// From 3.2 s to 6.4 s, when the depth is found.
@@ -41,6 +41,31 @@ fn result(device: &str, policy: &str, programs: &[Program]) -> Result<Vec<Predic
 #[track_caller]
 fn assert_near(found: f64, wanted: f64, tolerance: f64) {
     assert!((found / wanted - 1.0).abs() <= tolerance, "{found} instead of {wanted}");
+}
+
+/// Of calls of 256 KiB in files of 16 MiB two thirds wait for the device, as what is behind them is read ahead of the others; but
+/// all bytes have to come from it.
+#[test]
+fn who_reads_all_of_his_files_in_no_order_finds_neighbours_in_memory() {
+    let takes_s = 2e-3 + 262_144e-8;
+    let (file, read) = (Some(Bytes(16 << 20)), program("j", Access::ReadRandom, 256, 1));
+    let rate = |file, processes, processors| {
+        let programs = [Program { file, processes, ..read.clone() }];
+        let span = Nanos::from_millis(3_200)..Nanos::from_millis(6_400);
+        simulate(&target(CHANNELS, "job-fair"), processors, &programs, span).unwrap()[0].calls_per_s
+    };
+    assert_near(rate(file, 1, None), 1.0 / (takes_s * 0.67), 0.02);
+    // Of long files, and of those that are one call, nothing is found.
+    for file in [Some(Bytes(1 << 40)), Some(Bytes(256 << 10))] {
+        assert_near(rate(file, 1, None), 1.0 / takes_s, 0.02);
+    }
+    // With 32 processes the four channels do all they can, which is little more than without read-ahead.
+    let (ahead, asked) = (rate(file, 32, None), rate(None, 32, None));
+    assert!(ahead > asked && ahead < 1.2 * asked, "{ahead} and {asked}");
+    // What is found takes processors as well: two of them do 500 calls in a second.
+    let processors =
+        Some(Processors { count: NonZeroU32::new(2).unwrap(), per_request: Nanos::from_millis(4), bandwidth: None });
+    assert_near(rate(file, 32, processors), 500.0, 0.03);
 }
 
 /// n processes have n requests in service, or as many as there are channels, each in what one takes.

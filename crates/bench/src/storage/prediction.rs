@@ -30,6 +30,8 @@ const OFF_MAX: f64 = 0.1;
 pub struct Prediction {
     device: Target,
     processors: Option<Processors>,
+    /// The length of the files that are read.
+    file: Bytes,
 }
 
 // What is simulated of clients is as it is.
@@ -48,8 +50,8 @@ pub struct Measured<'a> {
 }
 
 impl Prediction {
-    /// Measures what is behind `dir` for so long; the profile goes to `profile`.
-    pub fn new(session: &Harness, dir: &Path, seconds: u64, profile: PathBuf) -> Result<Self> {
+    /// Measures what is behind `dir` for so long; the profile goes to `profile`. Programs read files of the length `file`.
+    pub fn new(session: &Harness, dir: &Path, seconds: u64, profile: PathBuf, file: Bytes) -> Result<Self> {
         let mut command = Command::new(&session.programs.isonomia);
         command
             .args(["device", "profile"])
@@ -59,11 +61,11 @@ impl Prediction {
             .arg(&profile);
         let output = command.output().context("cannot start isonomia")?;
         ensure!(output.status.success(), "no profile: {}", String::from_utf8_lossy(&output.stderr).trim());
-        Self::of_profile(&profile.canonicalize()?)
+        Self::of_profile(&profile.canonicalize()?, file)
     }
 
     /// What such a profile says.
-    fn of_profile(profile: &Path) -> Result<Self> {
+    fn of_profile(profile: &Path, file: Bytes) -> Result<Self> {
         let text = format!(
             "duration = \"1s\"\nslowdown = false\n[[target]]\nname = \"device\"\nprofile = {profile:?}\n\
              [[job]]\nname = \"job\"\nop = \"read\"\nrequest = \"4KiB\"\n",
@@ -72,7 +74,7 @@ impl Prediction {
         let Some(Point { scenario: Scenario::Request { mut scenario, .. }, .. }) = points.into_iter().next() else {
             bail!("a contest is one scenario at request level");
         };
-        Ok(Self { device: scenario.targets.swap_remove(0), processors: None })
+        Ok(Self { device: scenario.targets.swap_remove(0), processors: None, file })
     }
 
     /// From here on processors are simulated, of which a small read takes what `processors` say, and one alone takes `alone`, from
@@ -101,6 +103,7 @@ impl Prediction {
             job: (*job).to_owned(),
             access: access(load.access),
             call: Bytes(load.block_bytes),
+            file: Some(self.file),
             processes: load.processes,
             start: *start,
         };
@@ -153,7 +156,7 @@ mod tests {
         let text = "dir = \"/d\"\nis_direct = true\n[costs.read-random]\nper_op = 250000\nbandwidth = 1000000000000\n\
                     error = 0.0\nparallel = 4\n";
         profile.write_all(text.as_bytes()).unwrap();
-        let prediction = Prediction::of_profile(profile.path()).unwrap();
+        let prediction = Prediction::of_profile(profile.path(), Bytes(16 << 20)).unwrap();
         let load = |access, processes| Load {
             access,
             block_bytes: 4096,

@@ -3,9 +3,10 @@
 
 use super::{NOBODY, Queue, Queued, Target};
 use crate::prices::Prices;
-use crate::read_ahead::{self, Piece};
+use crate::read_ahead::Piece;
 use crate::write_back::{Chunk, Manner, WriteBack};
 use isonomia_policy::device::chunks::{self, SMALL_READ};
+use isonomia_policy::device::read_ahead;
 use isonomia_policy::{self as policy, Access, Nature, RequestId, ServedBy, Submission};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_units::{Bytes, JobId, Nanos};

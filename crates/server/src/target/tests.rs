@@ -4,11 +4,11 @@ use super::*;
 use crate::connection::Connection;
 use crate::jobs::Jobs;
 use crate::limits::{Limits, LimitsConfig};
-use crate::read_ahead;
 use crate::sessions::Sessions;
 use crate::testing::policy;
 use crate::usage::Usage;
 use isonomia_policy::device::chunks::PIECE_BYTES_MIN;
+use isonomia_policy::device::read_ahead;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::writing;
 

@@ -24,6 +24,16 @@ impl Processors {
     pub fn time(&self, bytes: Bytes) -> Nanos {
         self.per_request + self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes))
     }
+
+    /// Where only this part of the requests, more than 0, is simulated, and each of these takes what the others take as well.
+    pub(crate) fn of_part(self, part: f64) -> Self {
+        let slower = |rate: Rate| Rate::new(((rate.bytes_per_s() as f64 * part) as u64).max(1)).unwrap_or(rate);
+        Self {
+            per_request: Nanos((self.per_request.0 as f64 / part) as u64),
+            bandwidth: self.bandwidth.map(slower),
+            ..self
+        }
+    }
 }
 
 /// A request: its target and its stream.

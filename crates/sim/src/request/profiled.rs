@@ -70,10 +70,14 @@ impl Channels {
 
     /// What a request takes that is one of so many on channels, and passes what they have in common at once.
     pub fn time_among(&self, access: Access, bytes: Bytes, count: u32) -> Nanos {
-        let times = &self.times[access.index()];
-        let slower = times.among(self.load_dependence, count).since(times.latency);
         let passing = self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
-        times.transit + times.in_channel(bytes) + slower + passing
+        self.times[access.index()].transit + self.time_on_channel(access, bytes, count) + passing
+    }
+
+    /// How long a request that is one of so many keeps its channel, besides passing what they have in common.
+    pub fn time_on_channel(&self, access: Access, bytes: Bytes, count: u32) -> Nanos {
+        let times = &self.times[access.index()];
+        times.in_channel(bytes) + times.among(self.load_dependence, count).since(times.latency)
     }
 }
 

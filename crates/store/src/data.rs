@@ -478,9 +478,10 @@ impl ObjectStore {
 
     /// Lets the store grow, after making room if nothing else helps.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
-        self.emergency_space
-            .admit()
-            .or_else(|full| if self.makes_room() { self.emergency_space.admit() } else { Err(full) })
+        match self.emergency_space.admit() {
+            Err(StoreError::NoSpace) if self.makes_room() => self.emergency_space.admit(),
+            other => other,
+        }
     }
 
     /// Whether there were objects to remove.

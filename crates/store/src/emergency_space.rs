@@ -10,6 +10,9 @@
 //! Overwriting means blocks that are there: a hole of a sparse file grows the store as the end of a file does. What was
 //! written is counted without a look at what it met, so that the free space is looked at often enough.
 //!
+//! A file system that does not even tell how much is left, as a network file system does not whose servers are away, is not full: what
+//! is wrong with it is told by whatever is tried there.
+//!
 //! It is no guarantee: other programs can take the blocks that were let go, and compacting a large database can need
 //! more. Then changes fail with `ENOSPC` until there is room, when the database is opened anew (`engine`); nothing that
 //! was acknowledged is lost.
@@ -17,7 +20,7 @@
 use crate::{OpenError, StoreError};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,6 +32,7 @@ const NAME: &str = "reserve";
 
 pub(crate) struct EmergencySpace {
     dir: OwnedFd,
+    path: PathBuf,
     bytes: u64,
     /// Bytes by which the store grew at most, by its own account.
     grown: AtomicU64,
@@ -55,7 +59,7 @@ impl EmergencySpace {
         let total = host.f_blocks * host.f_frsize;
         let bytes = if is_apart { (total / 4).min(APART_BYTES_MAX) } else { (total / 32).min(SPACE_BYTES_MAX) };
         let (grown, spent, changing) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::new(()));
-        Ok(Self { dir: fd, bytes, grown, spent, changing })
+        Ok(Self { dir: fd, path: dir.to_owned(), bytes, grown, spent, changing })
     }
 
     /// Whether nothing may grow, as far as is known.
@@ -63,17 +67,17 @@ impl EmergencySpace {
         self.spent.load(Relaxed)
     }
 
-    /// Fails when nothing may grow; takes the blocks back when there is room again.
+    /// Fails when nothing may grow, or when it cannot be told whether there is room again; takes the blocks back when there is.
     pub fn admit(&self) -> Result<(), StoreError> {
         if !self.spent.load(Relaxed) {
             return Ok(());
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.spent.load(Relaxed) {
-            if self.free_bytes() < self.bytes + 2 * self.low_bytes() {
+            if self.free_bytes()? < self.bytes + 2 * self.low_bytes() {
                 return Err(StoreError::NoSpace);
             }
-            self.take().map_err(|_| StoreError::NoSpace)?;
+            self.take().map_err(|errno| StoreError::host(&self.path, errno))?;
             self.spent.store(false, Relaxed);
         }
         Ok(())
@@ -95,7 +99,7 @@ impl EmergencySpace {
 
     /// Lets the blocks go if there is next to nothing else left.
     pub fn look(&self) {
-        if self.spent.load(Relaxed) || self.free_bytes() >= self.low_bytes() {
+        if self.spent.load(Relaxed) || !self.has_less_than(self.low_bytes()) {
             return;
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,9 +109,15 @@ impl EmergencySpace {
         }
     }
 
-    /// None where that cannot be told: then nothing grows.
-    pub fn free_bytes(&self) -> u64 {
-        rustix::fs::fstatvfs(&self.dir).map_or(0, |host| host.f_bavail * host.f_frsize)
+    /// What is left on the file system for ordinary users.
+    pub fn free_bytes(&self) -> Result<u64, StoreError> {
+        let host = rustix::fs::fstatvfs(&self.dir).map_err(|errno| StoreError::host(&self.path, errno))?;
+        Ok(host.f_bavail * host.f_frsize)
+    }
+
+    /// Whether less than this is left, as far as the file system tells.
+    pub fn has_less_than(&self, bytes: u64) -> bool {
+        self.free_bytes().is_ok_and(|free| free < bytes)
     }
 
     fn take(&self) -> Result<(), rustix::io::Errno> {

@@ -222,7 +222,7 @@ impl Engine {
     pub fn make_room(&self) {
         let State::Open(open) = &*self.share() else { return };
         let is_short = open.journal.is_short_of_room();
-        if !is_short || self.emergency_space.free_bytes() < ROOM_AHEAD_BYTES_MIN || self.check_fence().is_err() {
+        if !is_short || self.emergency_space.has_less_than(ROOM_AHEAD_BYTES_MIN) || self.check_fence().is_err() {
             return;
         }
         // Who comes later tries it again.
@@ -256,7 +256,7 @@ impl Engine {
         };
         // A journal that was removed takes space as long as its descriptor is open.
         journal.iter().for_each(|journal| journal.forget_removed());
-        if self.emergency_space.free_bytes() < ROOM_BYTES_MIN {
+        if self.emergency_space.free_bytes()? < ROOM_BYTES_MIN {
             return Ok(false);
         }
         self.check_fence()?;
@@ -357,7 +357,7 @@ impl Engine {
             }
             // Threads of fjall that write out tables fail by themselves; this is all that a later call is told of it.
             StoreError::Meta(fjall::Error::Poisoned) => {
-                self.failure.load(Relaxed) == FULL || self.emergency_space.free_bytes() < MEMTABLE_BYTES_MAX
+                self.failure.load(Relaxed) == FULL || self.emergency_space.has_less_than(MEMTABLE_BYTES_MAX)
             }
             _ => false,
         };

@@ -113,8 +113,8 @@ impl Store {
             db.keep_first_witness().map_err(fail)?;
             premises.note_ready(&config.dir)?;
         }
-        if space.admit().is_err() {
-            tracing::warn!(server = config.server.0, "the storage is full: nothing may grow until there is room");
+        if let Err(error) = space.admit() {
+            tracing::warn!(server = config.server.0, %error, "nothing may grow until there is room");
         }
         let cuts = db.cuts().map_err(fail)?;
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);

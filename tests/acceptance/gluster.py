@@ -83,6 +83,15 @@ class Gluster:
         self.processes.append(process)
         return process
 
+    def take_bricks_away(self):
+        """From now on whatever is done on the mounts fails."""
+        for brick in self.bricks:
+            brick.kill()
+            brick.wait()
+
+    def bring_bricks_back(self):
+        self.bricks = [self.daemon("glusterfsd", self.home / f"brick-{number}.vol") for number in range(2)]
+
     @staticmethod
     def listens(port):
         with socket.socket() as connection:

@@ -14,6 +14,8 @@ from gluster import Gluster, can_have_gluster
 from service import PREFIX, PROGRAM_S, Case, Server, next_line, wait_for
 
 TIMEOUT_S = 3
+# The exit code of a server that is to be started anew.
+UNSYNCED = 4
 
 WRITE_FOREVER = """
 import os, sys
@@ -83,9 +85,60 @@ class RestartsOnGluster(Restarts):
     def start(self, *options, **more):
         home = Path(tempfile.mkdtemp(prefix="isonomia-gluster-"))
         self.addCleanup(shutil.rmtree, home)
-        gluster = Gluster(home / "volume")
-        self.addCleanup(gluster.remove)
-        return super().start(*options, directory=gluster.mounts[0] / "files", **more)
+        self.gluster = Gluster(home / "volume")
+        self.addCleanup(self.gluster.remove)
+        return super().start(*options, directory=self.gluster.mounts[0] / "files", **more)
+
+    def test_a_volume_that_is_away_for_a_while_is_an_error_and_no_loss(self):
+        server = self.start()
+        for repeat in range(2):
+            writer = self.python(server, WRITE_AND_SYNC.replace("file-", f"away{repeat}-"))
+            written = [next_line(writer).split() for _ in range(20)]
+            self.gluster.take_bricks_away()
+            out, err = writer.communicate(timeout=PROGRAM_S)
+            # Not that there was no space.
+            self.assertIn("Input/output error", err)
+            written += map(str.split, out.splitlines())
+            failed = server.run("mkdir", f"{PREFIX}/new", check=False)
+            self.assertIn("Input/output error", failed.stderr)
+            self.assertIn(server.status()["metadata_failure"], ["failed", "unsynced"])
+            self.assertRegex(server.operate("status").stdout, "NO CHANGES OF METADATA: (their storage|a sync of them) failed")
+            self.gluster.bring_bricks_back()
+            wait_for(lambda: self.is_changeable(server), 60)
+            sums = server.run("md5sum", *(f"{PREFIX}/away{repeat}-{name}" for name, _ in written)).stdout.split()[::2]
+            self.assertEqual([sum for _, sum in written], sums)
+
+    def is_changeable(self, server):
+        """The server takes changes; as whoever is told to start it again does."""
+        if (code := server.process.poll()) is not None:
+            self.assertEqual(UNSYNCED, code)
+            server.start()
+        return server.run("touch", f"{PREFIX}/again", check=False, timeout_s=1).returncode == 0
+
+
+class StorageThatFails(Case):
+    @unittest.skipUnless(shutil.which("strace"), "strace is not installed")
+    def test_a_server_ends_when_its_storage_is_back_after_a_sync_of_metadata_that_failed(self):
+        server = Server()
+        self.addCleanup(server.remove)
+        # Of each thread the first syncs of the journal succeed. What the server tries the storage with is another file.
+        journal = server.directory / "metadata" / "db" / "0.jnl"
+        fault = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=4+", "-P", str(journal)]
+        server.within = ["strace", "-f", "-qq", "-o", "/dev/null", *fault]
+        server.start()
+        pid = server.ready["pid"]
+        writer = self.program(server, "python3", "-c", WRITE_AND_SYNC, PREFIX, timeout_s=60)
+        out, _ = writer.communicate(timeout=PROGRAM_S)
+        written = [line.split() for line in out.splitlines()]
+        self.assertGreater(len(written), 0)
+        self.assertEqual(UNSYNCED, server.process.wait(PROGRAM_S))
+        self.assertFalse(Path(f"/proc/{pid}").exists())
+        self.assertIn("the server ends, and is to be started anew", server.log())
+        server.within = []
+        server.start()
+        sums = server.run("md5sum", *(f"{PREFIX}/file-{name}" for name, _ in written)).stdout.split()[::2]
+        self.assertEqual([sum for _, sum in written], sums)
+        server.run("touch", f"{PREFIX}/again")
 
 
 class Faults(Restarts):

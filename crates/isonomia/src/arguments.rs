@@ -144,6 +144,9 @@ impl ProtectionOptions {
 ///
 /// The first line on standard output is a JSON object that says where the server listens. SIGINT or SIGTERM ends
 /// it: everything acknowledged is written to its directory first. Options override the configuration file.
+///
+/// The exit code is 3 if another process has the directory, or it is the wrong one, and 4 if the server is to be started
+/// anew because its storage failed and takes something again.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// The exit code of a server whose directory is another process's, or the wrong one.
 const DIRECTORY_LOST: i32 = 3;
+/// That of one that could not sync changes of the metadata, and is to be started anew.
+const UNSYNCED: i32 = 4;
 
 pub fn serve(options: &ServeOptions) -> Result<()> {
     let config = configuration(options)?;
@@ -57,24 +59,34 @@ fn unlimit_in_panic(record: PathBuf) {
     }));
 }
 
-/// Ends the program when the server has lost its directory: nothing may be written any more, not even in order to end.
+/// Ends the program when the server has lost its directory, or relies on it no more: nothing may be written, not even in order to end.
 /// The limits of control groups that this `record` has are not in the directory, and go.
 fn end_with(server: &Server, record: Option<PathBuf>) -> Result<()> {
     let (fence, dir) = (server.fence(), server.dir().to_owned());
     let watch = move || {
-        match fence.wait_for_end() {
+        let code = match fence.wait_for_end() {
             Some(Loss::Replaced(instance)) => {
                 tracing::error!(dir = %dir.display(), instance, "another process has taken over: this one ends");
+                DIRECTORY_LOST
             }
             Some(Loss::Misplaced) => {
-                tracing::error!(dir = %dir.display(), "the directory is the wrong one: the server ends")
+                tracing::error!(dir = %dir.display(), "the directory is the wrong one: the server ends");
+                DIRECTORY_LOST
+            }
+            Some(Loss::Unsynced) => {
+                tracing::error!(
+                    dir = %dir.display(),
+                    "the metadata could not be synced when the storage failed, and now it takes something again: the server ends, \
+                     and is to be started anew"
+                );
+                UNSYNCED
             }
             None => return,
-        }
+        };
         if let Some(Err(error)) = record.as_deref().map(isonomia_cgroup::remove) {
             tracing::error!(%error, "limits of control groups stay: `isonomia device unlimit` removes them");
         }
-        std::process::exit(DIRECTORY_LOST);
+        std::process::exit(code);
     };
     std::thread::Builder::new().name("fence".to_owned()).spawn(watch).context("cannot start a thread")?;
     Ok(())

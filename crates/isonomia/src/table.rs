@@ -4,7 +4,7 @@ use crate::turns;
 use comfy_table::{CellAlignment, Table, presets};
 use isonomia_policy::{PolicySpec, Scheme};
 use isonomia_proto::control::{
-    JobStatus, LatencyStatus, PhaseStatus, RateStatus, ScrubStatus, ShadowStatus, Status, TargetStatus,
+    JobStatus, LatencyStatus, MetadataFailure, PhaseStatus, RateStatus, ScrubStatus, ShadowStatus, Status, TargetStatus,
 };
 use isonomia_units::{Bytes, Nanos};
 use std::fmt::Write;
@@ -37,6 +37,9 @@ pub fn status(status: &Status) -> String {
     );
     if status.checksums.damaged_total > 0 {
         let _ = writeln!(text, "DAMAGE: blocks were found damaged {} times\n", status.checksums.damaged_total);
+    }
+    if let Some(failure) = status.metadata_failure {
+        let _ = writeln!(text, "{}\n", no_changes(failure));
     }
     if let Some(line) = scrub(&status.scrub) {
         let _ = writeln!(text, "{line}\n");
@@ -110,6 +113,18 @@ pub fn jobs_or_none(of: &[JobStatus], owes_shares: bool) -> String {
         let _ = writeln!(text, "\n{}", lines(&phases(of)));
     }
     text
+}
+
+/// What is said of a server whose metadata cannot be changed.
+pub fn no_changes(failure: MetadataFailure) -> String {
+    let reason = match failure {
+        MetadataFailure::Full => "their storage is full",
+        MetadataFailure::Failed => "their storage failed, and is tried every second",
+        MetadataFailure::Unsynced => {
+            "a sync of them failed; when the storage takes something again the server ends, and is to be started anew"
+        }
+    };
+    format!("NO CHANGES OF METADATA: {reason}")
 }
 
 fn scrub(scrub: &ScrubStatus) -> Option<String> {

@@ -2,10 +2,12 @@
 //!
 //! The same types are what `isonomia status --json` prints; fields are added, not renamed.
 
+mod failure;
 mod phases;
 mod placement;
 mod tried;
 
+pub use failure::MetadataFailure;
 pub use phases::{
     ApplicationList, ApplicationStatus, ExclusiveJobStatus, ExclusiveStatus, LatenessStatus, PhaseStatus,
 };
@@ -391,6 +393,9 @@ pub struct Status {
     /// The part in a cluster, if the server is in one.
     #[serde(default)]
     pub cluster: Option<ClusterStatus>,
+    /// Why metadata cannot be changed, if that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_failure: Option<MetadataFailure>,
     /// What is known of the blocks of files.
     #[serde(default)]
     pub checksums: ChecksumStatus,

@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
 use crate::phases;
-use isonomia_proto::control::{JobStatus, LatenessStatus, PhaseStatus, Status};
+use isonomia_proto::control::{JobStatus, LatenessStatus, MetadataFailure, PhaseStatus, Status};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -80,6 +80,11 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         workers: core.workers as u32,
         connections: core.connections().len() as u64,
         cluster: core.cluster.get().map(|cluster| cluster.status(&core.store)),
+        metadata_failure: core.store.metadata_failure().map(|failure| match failure {
+            isonomia_store::MetadataFailure::Full => MetadataFailure::Full,
+            isonomia_store::MetadataFailure::Failed => MetadataFailure::Failed,
+            isonomia_store::MetadataFailure::Unsynced => MetadataFailure::Unsynced,
+        }),
         checksums: core.store.objects().checksum_status(),
         scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),

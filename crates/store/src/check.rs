@@ -144,7 +144,7 @@ impl Check<'_> {
         let space = if self.repair { EmergencySpace::open } else { EmergencySpace::beside };
         let space = Arc::new(space(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
-        let db = Arc::new(Database::open_in(database, config, space, witness).map_err(named)?);
+        let db = Arc::new(Database::open_in(database, config, (space, targets.fence.clone()), witness).map_err(named)?);
         let tables = ObjectTables::of(db.clone());
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
         let repair = self.repair;

@@ -111,7 +111,7 @@ impl StoreConfig {
         self.host_start.clone().unwrap_or_else(kernels)
     }
 
-    /// What every change is checked against.
+    /// What every change is checked against. Asked once for a store: without a lease it is another one each time.
     pub(crate) fn fence(&self) -> Arc<Fence> {
         self.ownership.as_ref().map(|ownership| ownership.fence.clone()).unwrap_or_default()
     }

@@ -42,7 +42,8 @@ pub(crate) use whole::{check, check_used};
 use crate::change_counts::ChangeCounts;
 use crate::content::Owner;
 use crate::emergency_space::EmergencySpace;
-use crate::engine::{Engine, Table, Write};
+use crate::engine::{Engine, MetadataFailure, Table, Write};
+use crate::fence::Fence;
 use crate::group_commit::GroupCommit;
 use crate::owner;
 use crate::record::Record;
@@ -116,21 +117,21 @@ impl Database {
     /// store's own file of `witness` knows to be on stable storage is refused.
     pub fn open(
         config: &StoreConfig,
-        emergency_space: Arc<EmergencySpace>,
+        (emergency_space, fence): (Arc<EmergencySpace>, Arc<Fence>),
         witness: Witness,
     ) -> Result<Self, OpenError> {
-        Self::open_in(&owner::database_dir(&config.dir), config, emergency_space, witness)
+        Self::open_in(&owner::database_dir(&config.dir), config, (emergency_space, fence), witness)
     }
 
     /// The same in this directory.
     pub fn open_in(
         dir: &Path,
         config: &StoreConfig,
-        emergency_space: Arc<EmergencySpace>,
+        (emergency_space, fence): (Arc<EmergencySpace>, Arc<Fence>),
         witness: Witness,
     ) -> Result<Self, OpenError> {
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
-        let engine = Engine::open(dir.to_owned(), emergency_space, config.fence()).map_err(fail)?;
+        let engine = Engine::open(dir.to_owned(), emergency_space, fence).map_err(fail)?;
         let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
             None => 0,
@@ -190,6 +191,16 @@ impl Database {
     /// Opens it anew after a failure, if there is room again; true if that was done.
     pub fn heal(&self) -> Result<bool, StoreError> {
         self.engine.heal()
+    }
+
+    /// Why it cannot be changed at this moment.
+    pub fn failure(&self) -> Option<MetadataFailure> {
+        self.engine.failure()
+    }
+
+    /// What a process before may have been unable to sync is on stable storage when this returns.
+    pub fn write_journals_again(&self) -> Result<(), StoreError> {
+        self.engine.write_journals_again()
     }
 
     /// Puts on stable storage how much of the database is.

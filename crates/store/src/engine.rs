@@ -3,11 +3,14 @@
 //! fjall refuses every change after a write to its journal failed, as on a full disk. [`Engine::heal`] then opens it anew
 //! from what is on disk: all batches that were acknowledged, for the one that failed is cut off if a part of it was
 //! written. Until then changes fail with [`StoreError::NoSpace`] if that was the reason. After a failed *sync* there is
-//! no healing: the host may have dropped what it could not write, and only a new start reads what is really there.
+//! no healing: the host may have dropped what it could not write, and only a new start reads what is really there. It is time for
+//! that when the storage takes something again ([`Loss::Unsynced`]); until then there are look-ups, for which a new start might come too
+//! early.
 
 use crate::StoreError;
+use crate::durable;
 use crate::emergency_space::EmergencySpace;
-use crate::fence::Fence;
+use crate::fence::{Fence, Loss};
 use crate::journal::{self, Journal};
 use crate::journal_sync::{JournalSync, SyncFailure};
 use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice};
@@ -118,6 +121,19 @@ const FULL: u8 = 1;
 const FAILED: u8 = 2;
 /// A sync failed.
 const LOST: u8 = 3;
+/// What is written, and removed, to see whether the storage takes anything.
+const PROBE: &str = "probe";
+
+/// Why the metadata cannot be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetadataFailure {
+    /// There was no room, of which there has to be some.
+    Full,
+    /// The storage failed, and is tried again.
+    Failed,
+    /// A sync failed: see [`Loss::Unsynced`].
+    Unsynced,
+}
 
 enum State {
     Open(Box<Running>),
@@ -233,22 +249,56 @@ impl Engine {
         }
     }
 
+    /// Writes what is in the journals once more: see [`JournalSync::write_again`].
+    pub fn write_journals_again(&self) -> Result<(), StoreError> {
+        let journal = self.with(|open| Ok(open.journal.clone()))?;
+        journal.write_again().map_err(|errno| StoreError::host(&self.dir, errno))
+    }
+
+    /// Fails as long as nothing can be synced beside the database.
+    fn try_storage(&self) -> Result<(), StoreError> {
+        let dir = self.dir.parent().unwrap_or(&self.dir);
+        let source = |error| std::io::Error::other(error);
+        durable::write(dir, PROBE, &[0; 4096])
+            .map_err(|error| StoreError::Io { path: dir.join(PROBE), source: source(error) })?;
+        // If it stays, it is replaced the next time.
+        let _ = rustix::fs::unlink(dir.join(PROBE));
+        Ok(())
+    }
+
     fn sync_journal(&self, journal: &JournalSync) -> Result<(), StoreError> {
         match journal.sync() {
             Ok(()) => Ok(()),
             Err(SyncFailure::Before(errno)) => Err(StoreError::host(&self.dir, errno)),
             Err(SyncFailure::Lost(errno)) => {
                 self.failure.store(LOST, Release);
-                tracing::error!(error = %errno, "the metadata could not be synced, and cannot be changed any more");
+                tracing::error!(error = %errno, "the metadata could not be synced, and cannot be changed before the server starts anew");
                 Err(StoreError::Meta(fjall::Error::Io(errno.into())))
             }
         }
     }
 
-    /// Opens the database anew if a change failed and there is room again; true if that was done.
+    /// Why there can be no changes at this moment.
+    pub fn failure(&self) -> Option<MetadataFailure> {
+        match self.failure.load(Acquire) {
+            FULL => Some(MetadataFailure::Full),
+            FAILED => Some(MetadataFailure::Failed),
+            LOST => Some(MetadataFailure::Unsynced),
+            _ => None,
+        }
+    }
+
+    /// Opens the database anew if a change failed and there is room again; true if that was done. After a sync that failed it ends
+    /// the right to change anything as soon as the storage takes something again.
     pub fn heal(&self) -> Result<bool, StoreError> {
-        if !matches!(self.failure.load(Acquire), FULL | FAILED) {
-            return Ok(false);
+        match self.failure.load(Acquire) {
+            WORKS => return Ok(false),
+            LOST => {
+                self.try_storage()?;
+                self.fence.end(Some(Loss::Unsynced));
+                return Ok(false);
+            }
+            _ => {}
         }
         let journal = match &*self.share() {
             State::Open(open) => Some(open.journal.clone()),

@@ -1,4 +1,5 @@
-//! The right to change a store's directories, which a process may lose to another one.
+//! The right to change a store's directories, which a process may lose to another one, or give up for want of a storage that it can
+//! rely on.
 //!
 //! A directory on a file system of several hosts can be taken over by a process elsewhere while the one before it stands still,
 //! or is cut off from that file system. So who has a directory has it for [`LEASE`] at a time, by a record in it
@@ -42,6 +43,9 @@ pub enum Loss {
     Replaced(u64),
     /// It is not the one that it should be.
     Misplaced,
+    /// Changes of the metadata could not be synced when the storage failed, and now it takes some again: a process that begins anew reads
+    /// what is there.
+    Unsynced,
 }
 
 /// See the module.

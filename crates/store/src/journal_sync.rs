@@ -15,9 +15,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+/// How much of a journal is written again at once.
+const COPIED_BYTES: usize = 1 << 20;
 
 /// The journal of an open database.
 #[derive(Debug)]
@@ -79,6 +82,36 @@ impl JournalSync {
             *newest = next;
         }
         sync(&newest.file)
+    }
+
+    /// Writes what is in all journals once more, and syncs them. Nobody may change the database meanwhile. O(bytes of the journals).
+    ///
+    /// For a start after a stop that was no clean one: a process before may have ended because a sync failed. What the host could not write then
+    /// it has in memory still, and takes for written: whoever opens the journal later is told nothing, and by a sync that succeeds the
+    /// end of a journal would be on stable storage, and not what is before it.
+    pub fn write_again(&self) -> Result<(), Errno> {
+        for (_, path) in journal::numbered(&self.dir).map_err(errno)? {
+            // fjall removes those of which all is in tables.
+            let file = match File::options().read(true).write(true).open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(errno)?,
+            };
+            let (mut bytes, mut at) = (vec![0; COPIED_BYTES], 0);
+            loop {
+                let read = file.read_at(&mut bytes, at).map_err(errno)?;
+                let read = &bytes[..read];
+                if read.is_empty() {
+                    break;
+                }
+                // Nothing was ever written to room ahead.
+                if read.iter().any(|byte| *byte != 0) {
+                    file.write_all_at(read, at).map_err(errno)?;
+                }
+                at += read.len() as u64;
+            }
+            rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&file))?;
+        }
+        Ok(())
     }
 
     /// Whether [`Self::make_room`] is to be called.
@@ -164,7 +197,8 @@ fn errno(error: io::Error) -> Errno {
 mod tests {
     use super::*;
     use crate::emergency_space::EmergencySpace;
-    use crate::engine::{Engine, Table, Write};
+    use crate::engine::{Engine, MetadataFailure, Table, Write};
+    use crate::fence::Loss;
     use crate::fixture::config;
     use crate::journal_room::JOURNAL_BYTES;
     use fjall::{Database, Keyspace, KeyspaceCreateOptions};
@@ -174,6 +208,35 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::SeqCst;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn what_is_written_again_is_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table, journal) = open_database(dir.path());
+        (0..3_000).for_each(|number| put(&db, &table, number, &[7; 1_000]));
+        db.persist(fjall::PersistMode::SyncAll).unwrap();
+        journal.make_room();
+        let journals = || -> Vec<_> {
+            let paths = journal::numbered(dir.path()).unwrap().into_iter().map(|(_, path)| path);
+            paths
+                .map(|path| (std::fs::read(&path).unwrap(), std::fs::metadata(&path).unwrap().modified().unwrap()))
+                .collect()
+        };
+        let before = journals();
+        journal.write_again().unwrap();
+        let after = journals();
+        assert_eq!(
+            before.iter().map(|(bytes, _)| bytes).collect::<Vec<_>>(),
+            after.iter().map(|(bytes, _)| bytes).collect::<Vec<_>>()
+        );
+        assert!(before[0].0.len() > 3 << 20 && before[0].1 < after[0].1, "it was not written");
+        // What is appended afterwards follows.
+        put(&db, &table, 3_000, &[8; 1_000]);
+        journal.sync().unwrap();
+        drop((db, table, journal));
+        let (_db, table, _journal) = open_database(dir.path());
+        assert_eq!(table.iter().count(), 3_001);
+    }
 
     fn open_database(dir: &Path) -> (Database, Keyspace, JournalSync) {
         open_database_where(dir, |_| true)
@@ -371,7 +434,8 @@ mod tests {
     fn nothing_is_changed_any_more_after_a_sync_that_failed() {
         let dir = tempfile::tempdir().unwrap();
         let (db, space) = (dir.path().join("db"), Arc::new(EmergencySpace::open(dir.path(), false).unwrap()));
-        let engine = Engine::open(db, space, config(dir.path()).fence()).unwrap();
+        let fence = config(dir.path()).fence();
+        let engine = Engine::open(db, space, fence.clone()).unwrap();
         let put = |value: &[u8]| {
             engine.commit(&[Write { table: Table::Numbers, key: b"key".into(), value: Some(value.into()) }])
         };
@@ -381,8 +445,15 @@ mod tests {
         put(b"not synced yet").unwrap();
         assert!(engine.sync().is_err());
         assert!(put(b"after").is_err() && engine.sync().is_err());
+        assert_eq!(engine.failure(), Some(MetadataFailure::Unsynced));
+        // While the storage takes nothing there is no use in a new start.
+        let probe = dir.path().join("probe");
+        std::fs::create_dir(&probe).unwrap();
+        assert!(engine.heal().is_err() && fence.is_valid());
+        std::fs::remove_dir(&probe).unwrap();
         assert!(!engine.heal().unwrap());
-        assert!(put(b"after").is_err());
+        assert_eq!(fence.wait_for_end(), Some(Loss::Unsynced));
+        assert!(!probe.exists() && put(b"after").is_err());
         assert_eq!(engine.get(Table::Numbers, b"key").unwrap().as_deref(), Some(&b"not synced yet"[..]));
     }
 

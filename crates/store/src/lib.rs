@@ -157,7 +157,7 @@ pub use detached::{ObjectStat, ObjectWritten};
 pub use directories::first_there;
 pub use directory_lock::is_left;
 pub use durable::{fill_random, write as write_durably};
-pub use engine::DATABASE_FILES_MAX;
+pub use engine::{DATABASE_FILES_MAX, MetadataFailure};
 pub use error::{OpenError, StoreError};
 pub use extent::Extent;
 pub use fence::{Fence, LEASE, Loss, RENEW_EVERY};
@@ -291,6 +291,11 @@ impl Store {
     /// The part that opens no object.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// Why the metadata cannot be changed at this moment.
+    pub fn metadata_failure(&self) -> Option<MetadataFailure> {
+        self.db.failure()
     }
 
     /// Whether the last stop was no clean one.

@@ -85,7 +85,7 @@ impl Store {
         let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
-        let db = Database::open(config, space.clone(), witness)?;
+        let db = Database::open(config, (space.clone(), targets.fence.clone()), witness)?;
         db.refuse_older(&config.dir)?;
         let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();
         if !has_root && !premises.is_new {
@@ -102,6 +102,7 @@ impl Store {
         let Stop { was_clean, may_be_undone, verifier } = db.reopen(&config.host_start(), fresh).map_err(fail)?;
         let mut recovered = Recovered::default();
         if has_root && !was_clean {
+            db.write_journals_again().map_err(fail)?;
             recovered = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
         }
         db.note_start(&config.host_start()).map_err(fail)?;

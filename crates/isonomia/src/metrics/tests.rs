@@ -106,6 +106,7 @@ pub fn sample_status() -> Status {
         exclusive: None,
         refused_total: 1,
         refused: BTreeMap::from([("connections".to_owned(), 4), ("protocol".to_owned(), 1)]),
+        metadata_failure: None,
         checksums: Default::default(),
         shadow: None,
         rates: Vec::new(),

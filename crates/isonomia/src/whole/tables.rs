@@ -122,6 +122,9 @@ fn notes(report: &Report<'_>) -> String {
             let _ = writeln!(lines, "{name}: {note}");
         }
         let Some(status) = server.status else { continue };
+        if let Some(failure) = status.metadata_failure {
+            let _ = writeln!(lines, "{name}: {}", table::no_changes(failure));
+        }
         if status.checksums.damaged_total > 0 {
             let _ =
                 writeln!(lines, "{name}: DAMAGE: blocks were found damaged {} times", status.checksums.damaged_total);

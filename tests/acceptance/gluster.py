@@ -87,6 +87,7 @@ class Gluster:
         """From now on whatever is done on the mounts fails."""
         for brick in self.bricks:
             brick.kill()
+        for brick in self.bricks:
             brick.wait()
 
     def bring_bricks_back(self):

@@ -121,7 +121,7 @@ pub fn no_changes(failure: MetadataFailure) -> String {
         MetadataFailure::Full => "their storage is full",
         MetadataFailure::Failed => "their storage failed, and is tried every second",
         MetadataFailure::Unsynced => {
-            "a sync of them failed; when the storage takes something again the server ends, and is to be started anew"
+            "a sync of them failed; when the storage takes their journal again the server ends, and is to be started anew"
         }
     };
     format!("NO CHANGES OF METADATA: {reason}")

@@ -2,7 +2,7 @@
 //!
 //! The caretaker writes down what changed in memory, removes what is not used any more, has old pages written back, and puts
 //! the metadata on stable storage now and then, whether a program asks for it or not. The settler brings files that were written to stable storage,
-//! with their checksums ([`Store::settle`]), and keeps what was learnt of applications' phases: that can take long, and is a thread of its own.
+//! with their checksums ([`Store::settle`]), keeps what was learnt of applications' phases, and tries a storage that failed: that can take long, and is a thread of its own.
 //!
 //! [`Store::settle`]: isonomia_store::Store::settle
 
@@ -70,6 +70,9 @@ pub fn run(core: &Core) {
 pub fn settle(core: &Core) {
     let mut settled_at = clock::now();
     while !core.is_stopping.load(Ordering::Relaxed) {
+        if let Err(error) = core.store.end_if_unsynced() {
+            tracing::debug!(%error, "the storage of the metadata takes nothing yet");
+        }
         core.histories.write_due(&core.targets, &core.store);
         let wait = SETTLE_EVERY.0.saturating_sub(clock::now().since(settled_at).0);
         if wait > 0 {

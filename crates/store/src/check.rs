@@ -147,6 +147,9 @@ impl Check<'_> {
         let db = Arc::new(Database::open_in(database, config, (space, targets.fence.clone()), witness).map_err(named)?);
         let tables = ObjectTables::of(db.clone());
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
+        if self.repair {
+            db.left(&config.dir).map_err(fail)?;
+        }
         let repair = self.repair;
         let known = KnownDamage::load(&db).map_err(fail)?;
         let mut checker = Checker {

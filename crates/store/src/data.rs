@@ -314,6 +314,12 @@ impl Store {
         self.db.heal().map(drop)
     }
 
+    /// Ends the right to change the store after a sync of the metadata that failed, once a new start has prospects
+    /// ([`Loss::Unsynced`](crate::Loss::Unsynced)): to be called now and then, by who may wait for the storage.
+    pub fn end_if_unsynced(&self) -> Result<(), StoreError> {
+        self.db.end_if_unsynced()
+    }
+
     /// Puts all changes of the database on stable storage, if there are any, and a note of that.
     pub fn sync(&self) -> Result<(), StoreError> {
         if self.db.has_changed() {

@@ -198,9 +198,9 @@ impl Database {
         self.engine.failure()
     }
 
-    /// What a process before may have been unable to sync is on stable storage when this returns.
-    pub fn write_journals_again(&self) -> Result<(), StoreError> {
-        self.engine.write_journals_again()
+    /// Ends this process's right to change it after a sync that failed, if a new start has prospects. May wait for the storage.
+    pub fn end_if_unsynced(&self) -> Result<(), StoreError> {
+        self.engine.end_if_unsynced()
     }
 
     /// Puts on stable storage how much of the database is.

@@ -19,6 +19,7 @@
 
 use crate::{OpenError, StoreError};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -77,7 +78,10 @@ impl EmergencySpace {
             if self.free_bytes()? < self.bytes + 2 * self.low_bytes() {
                 return Err(StoreError::NoSpace);
             }
-            self.take().map_err(|errno| StoreError::host(&self.path, errno))?;
+            self.take().map_err(|errno| match errno {
+                Errno::DQUOT => StoreError::NoSpace,
+                errno => StoreError::host(&self.path, errno),
+            })?;
             self.spent.store(false, Relaxed);
         }
         Ok(())
@@ -120,12 +124,12 @@ impl EmergencySpace {
         self.free_bytes().is_ok_and(|free| free < bytes)
     }
 
-    fn take(&self) -> Result<(), rustix::io::Errno> {
+    fn take(&self) -> Result<(), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.dir, NAME, flags, Mode::from_raw_mode(0o600))?;
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes) {
             // A host without reservations: then the early look has to do.
-            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(Errno::OPNOTSUPP) => Ok(()),
             other => other,
         }
     }

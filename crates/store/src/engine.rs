@@ -4,8 +4,8 @@
 //! from what is on disk: all batches that were acknowledged, for the one that failed is cut off if a part of it was
 //! written. Until then changes fail with [`StoreError::NoSpace`] if that was the reason. After a failed *sync* there is
 //! no healing: the host may have dropped what it could not write, and only a new start reads what is really there. It is time for
-//! that when the storage takes something again ([`Loss::Unsynced`]); until then there are look-ups, for which a new start might come too
-//! early.
+//! that when the storage takes what is in the journals ([`Loss::Unsynced`]). While it does not a start would fail, and here there are
+//! look-ups at least.
 
 use crate::StoreError;
 use crate::durable;
@@ -121,8 +121,8 @@ const FULL: u8 = 1;
 const FAILED: u8 = 2;
 /// A sync failed.
 const LOST: u8 = 3;
-/// What is written, and removed, to see whether the storage takes anything.
-const PROBE: &str = "probe";
+/// A file in the store's directory that is there from the end of a process that could not sync the metadata until the next start.
+pub const UNSYNCED: &str = "unsynced";
 
 /// Why the metadata cannot be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,17 +252,25 @@ impl Engine {
     /// Writes what is in the journals once more: see [`JournalSync::write_again`].
     pub fn write_journals_again(&self) -> Result<(), StoreError> {
         let journal = self.with(|open| Ok(open.journal.clone()))?;
+        let _alone = self.commits.write().unwrap_or_else(PoisonError::into_inner);
         journal.write_again().map_err(|errno| StoreError::host(&self.dir, errno))
     }
 
-    /// Fails as long as nothing can be synced beside the database.
-    fn try_storage(&self) -> Result<(), StoreError> {
+    /// After a sync that failed: ends the right to change anything if the storage takes again what is in the journals, and says there
+    /// that it was so. May wait for the storage.
+    pub fn end_if_unsynced(&self) -> Result<(), StoreError> {
+        if self.failure.load(Acquire) != LOST {
+            return Ok(());
+        }
+        self.check_fence()?;
+        if self.emergency_space.free_bytes()? < ROOM_BYTES_MIN {
+            return Err(StoreError::NoSpace);
+        }
+        self.write_journals_again()?;
         let dir = self.dir.parent().unwrap_or(&self.dir);
-        let source = |error| std::io::Error::other(error);
-        durable::write(dir, PROBE, &[0; 4096])
-            .map_err(|error| StoreError::Io { path: dir.join(PROBE), source: source(error) })?;
-        // If it stays, it is replaced the next time.
-        let _ = rustix::fs::unlink(dir.join(PROBE));
+        durable::write(dir, UNSYNCED, b"")
+            .map_err(|error| StoreError::Io { path: dir.join(UNSYNCED), source: std::io::Error::other(error) })?;
+        self.fence.end(Some(Loss::Unsynced));
         Ok(())
     }
 
@@ -288,17 +296,10 @@ impl Engine {
         }
     }
 
-    /// Opens the database anew if a change failed and there is room again; true if that was done. After a sync that failed it ends
-    /// the right to change anything as soon as the storage takes something again.
+    /// Opens the database anew if a change failed and there is room again; true if that was done.
     pub fn heal(&self) -> Result<bool, StoreError> {
-        match self.failure.load(Acquire) {
-            WORKS => return Ok(false),
-            LOST => {
-                self.try_storage()?;
-                self.fence.end(Some(Loss::Unsynced));
-                return Ok(false);
-            }
-            _ => {}
+        if !matches!(self.failure.load(Acquire), FULL | FAILED) {
+            return Ok(false);
         }
         let journal = match &*self.share() {
             State::Open(open) => Some(open.journal.clone()),

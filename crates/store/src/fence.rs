@@ -36,15 +36,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Stands for a right without end: that of a store that nobody else can take over.
 const UNLIMITED: u64 = u64::MAX;
 
-/// Why a process has the directory no more.
+/// Why a process does not change the directory any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The process of this number has it.
     Replaced(u64),
     /// It is not the one that it should be.
     Misplaced,
-    /// Changes of the metadata could not be synced when the storage failed, and now it takes some again: a process that begins anew reads
-    /// what is there.
+    /// Changes of the metadata could not be synced, and now the storage takes the journal again: a process that begins anew reads what is
+    /// there.
     Unsynced,
 }
 

@@ -103,9 +103,10 @@ impl JournalSync {
                 if read.is_empty() {
                     break;
                 }
-                // Nothing was ever written to room ahead.
-                if read.iter().any(|byte| *byte != 0) {
-                    file.write_all_at(read, at).map_err(errno)?;
+                // Zeros need no second writing, as a hole reads the same; and it takes no space.
+                let last = read.iter().rposition(|byte| *byte != 0);
+                if let Some(last) = last {
+                    file.write_all_at(&read[..=last], at).map_err(errno)?;
                 }
                 at += read.len() as u64;
             }
@@ -197,7 +198,7 @@ fn errno(error: io::Error) -> Errno {
 mod tests {
     use super::*;
     use crate::emergency_space::EmergencySpace;
-    use crate::engine::{Engine, MetadataFailure, Table, Write};
+    use crate::engine::{Engine, MetadataFailure, Table, UNSYNCED, Write};
     use crate::fence::Loss;
     use crate::fixture::config;
     use crate::journal_room::JOURNAL_BYTES;
@@ -446,14 +447,15 @@ mod tests {
         assert!(engine.sync().is_err());
         assert!(put(b"after").is_err() && engine.sync().is_err());
         assert_eq!(engine.failure(), Some(MetadataFailure::Unsynced));
+        assert!(!engine.heal().unwrap() && put(b"after").is_err());
         // While the storage takes nothing there is no use in a new start.
-        let probe = dir.path().join("probe");
-        std::fs::create_dir(&probe).unwrap();
-        assert!(engine.heal().is_err() && fence.is_valid());
-        std::fs::remove_dir(&probe).unwrap();
-        assert!(!engine.heal().unwrap());
+        let mark = dir.path().join(UNSYNCED);
+        std::fs::create_dir(&mark).unwrap();
+        assert!(engine.end_if_unsynced().is_err() && fence.is_valid());
+        std::fs::remove_dir(&mark).unwrap();
+        engine.end_if_unsynced().unwrap();
+        assert!(mark.exists() && !fence.is_valid());
         assert_eq!(fence.wait_for_end(), Some(Loss::Unsynced));
-        assert!(!probe.exists() && put(b"after").is_err());
         assert_eq!(engine.get(Table::Numbers, b"key").unwrap().as_deref(), Some(&b"not synced yet"[..]));
     }
 

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
 /// What a store's directory has in it, besides files that are being written.
-const OURS: [&str; 14] = [
+const OURS: [&str; 16] = [
     directory_lock::LOCK,
     directory_lock::TURN,
     IDENTITY,
@@ -44,6 +44,8 @@ const OURS: [&str; 14] = [
     "reserve",
     owner::NAME,
     "owner.new",
+    crate::engine::UNSYNCED,
+    "unsynced.new",
     // What the server calls the memory of mapped files by.
     "mapped",
     "mapped.new",

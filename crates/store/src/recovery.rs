@@ -87,6 +87,7 @@ impl Store {
         let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
         let db = Database::open(config, (space.clone(), targets.fence.clone()), witness)?;
         db.refuse_older(&config.dir)?;
+        let left = db.left(&config.dir).map_err(fail)?;
         let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();
         if !has_root && !premises.is_new {
             return Err(OpenError::damaged(&database_dir(&config.dir), "has no root directory"));
@@ -99,12 +100,12 @@ impl Store {
         let unsettled = db.unsettled().map_err(fail)?;
         // Not 0, and no longer than it may be.
         let fresh = durable::random_number(&config.dir)? % VERIFIER_MAX + 1;
-        let Stop { was_clean, may_be_undone, verifier } = db.reopen(&config.host_start(), fresh).map_err(fail)?;
+        let Stop { was_clean, may_be_undone, verifier } = db.reopen(left, &config.host_start(), fresh).map_err(fail)?;
         let mut recovered = Recovered::default();
         if has_root && !was_clean {
-            db.write_journals_again().map_err(fail)?;
             recovered = recover(&db, &targets, config, &unsettled, may_be_undone).map_err(fail)?;
         }
+        db.settle_unsynced(&config.dir, left);
         db.note_start(&config.host_start()).map_err(fail)?;
         let known = KnownDamage::load(&db).map_err(fail)?;
         let protection = Protection::new(config.checksums, config.bounds.sums_bytes, known);

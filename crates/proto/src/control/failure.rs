@@ -10,6 +10,6 @@ pub enum MetadataFailure {
     Full,
     /// It failed. Changes are tried again every second.
     Failed,
-    /// A sync of them failed. When the storage takes something again the server ends: it has to start anew to see what is there.
+    /// A sync of them failed. When the storage takes their journal again the server ends: it has to start anew to see what is there.
     Unsynced,
 }

@@ -217,6 +217,28 @@ fn holes_are_written_until_ext4_is_full_and_again_when_there_is_room() {
     assert!(content(&store, kept).iter().all(|byte| *byte == 1));
 }
 
+/// Others have taken all of it, and what was kept back: what a start writes lies where there is room already.
+#[test]
+fn a_server_that_was_killed_starts_on_an_ext4_without_a_free_block() {
+    let Some(disk) = SmallDisk::ext4_of_mib(64) else { return };
+    let config = config(disk.0.path(), 2);
+    let store = Store::open(&config).unwrap();
+    let kept = write_kept(&store);
+    store.sync().unwrap();
+    let foreign = disk.fill();
+    let names = 0..3_000_u32;
+    let make = |name: u32| store.mkdir(&ROOT, Ino::ROOT, format!("{name}").as_bytes(), 0o700, at(4));
+    let made = names.take_while(|name| make(*name).is_ok()).count();
+    assert!(made < 3_000, "nothing grows any more");
+    std::fs::rename(&foreign, disk.0.path().join("before")).unwrap();
+    disk.fill();
+    // What makes names durable may find no room for more.
+    let _ = store.sync();
+    drop(store);
+    let store = Store::open(&config).unwrap();
+    assert!(store.is_recovered() && content(&store, kept).iter().all(|byte| *byte == 1));
+}
+
 /// The host says of a write past its page cache that there is no space, and has written what lay before that.
 #[test]
 fn what_a_write_past_the_page_cache_left_on_a_full_disk_can_be_read() {

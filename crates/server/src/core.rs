@@ -24,6 +24,7 @@ use crate::recorder::Recording;
 use crate::rejections::Rejections;
 use crate::release_queue::ReleaseQueue;
 use crate::scrub::Scrub;
+use crate::processors::Processors;
 use crate::segments::Segments;
 use crate::sessions::Sessions;
 use crate::shadow::Shadowing;
@@ -116,12 +117,14 @@ pub struct Core {
     pub fetches: Fetches,
     /// A worker waits for a device.
     pub is_worker_waiting: AtomicBool,
-    /// When a long piece of work was last begun, in nanoseconds of the monotonic clock.
+    /// When a long piece of work was last begun, or a worker called for help, in nanoseconds of the monotonic clock.
     long_at: AtomicU64,
     /// All workers.
     pub workers: usize,
     /// What they do at the moment.
     pub serving: Serving,
+    /// Where they run.
+    pub processors: Processors,
     /// Which files the policy's rules look at.
     pub prefixes: Prefixes,
     /// The rates of its rules.
@@ -197,6 +200,7 @@ impl Core {
             long_at: AtomicU64::new(0),
             workers,
             serving: Serving::new(workers),
+            processors: Processors::new(workers),
             prefixes: Prefixes::default(),
             rates,
             shadowing: Shadowing::default(),
@@ -288,6 +292,14 @@ impl Core {
         self.awake.load(Ordering::Relaxed) > 1
             && now.since(Nanos(self.long_at.load(Ordering::Relaxed))) > SHORT_FOR
             && self.targets.iter().map(Target::waiting).sum::<usize>() < BACKLOG
+    }
+
+    /// A worker gets on with what it has under way slower than the devices do: another one is woken, and none is to spare for a while.
+    pub fn call_for_help(&self, now: Nanos) {
+        self.long_at.store(now.0, Ordering::Relaxed);
+        if self.asleep.load(Ordering::Relaxed) > 0 {
+            self.ring();
+        }
     }
 
     /// Counts out the workers that have been serving one request for long: what they wait for nobody foresaw, and if it was

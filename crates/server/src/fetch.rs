@@ -134,6 +134,9 @@ impl Core {
             }
             answered += 1;
         }
+        if OWN.with_borrow(|own| own.as_ref().is_some_and(|own| own.ready.len() >= ANSWERED_MAX)) {
+            self.call_for_help(clock::now());
+        }
         self.worker_has_served(number);
         answered > 0
     }

@@ -65,6 +65,7 @@ mod phases;
 mod pools;
 mod prefixes;
 mod prices;
+mod processors;
 mod proof;
 mod rates;
 mod read_ahead;

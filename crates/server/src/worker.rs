@@ -6,6 +6,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::fetch;
+use crate::processors::Place;
 use crate::substitutes::be_worker;
 use crate::target::Action;
 use isonomia_units::Nanos;
@@ -26,6 +27,7 @@ const SLEEP_MAX: Nanos = Nanos::from_secs(1);
 pub fn run(core: &Core, number: usize) {
     be_worker(number);
     core.begin_fetches(number);
+    let mut place = Place::new(number);
     let mut scratch = Vec::new();
     let mut idle_rounds = 0;
     let mut idle_since = Nanos::ZERO;
@@ -48,12 +50,15 @@ pub fn run(core: &Core, number: usize) {
         served |= core.advance_fetches(&mut scratch);
         core.phases.look(&core.bell);
         if core.has_worker_to_spare(now) {
-            let slept = sleep(core, now, until, arrivals, !is_to_spare && !served);
+            let slept = sleep(core, number, now, until, arrivals, !is_to_spare && !served);
             if slept != Slept::Not {
+                place.was_woken();
                 is_called = slept == Slept::Called;
                 idle_rounds = 0;
                 continue;
             }
+        } else {
+            place.keep_apart(&core.processors, now);
         }
         if taken_in || served || is_to_spare {
             idle_rounds = 0;
@@ -68,8 +73,9 @@ pub fn run(core: &Core, number: usize) {
         } else if now.since(idle_since) < YIELD_FOR || is_close(until, now) {
             rustix::thread::sched_yield();
         } else {
-            let slept = sleep(core, now, until, arrivals, true);
+            let slept = sleep(core, number, now, until, arrivals, true);
             if slept != Slept::Not {
+                place.was_woken();
                 is_called = slept == Slept::Called;
                 idle_rounds = 0;
             }
@@ -156,7 +162,7 @@ enum Slept {
 
 /// Sleeps until a bell wakes it or `until` is near. `arrivals` is what the count was before `until` was found out; whoever
 /// has not looked whose turn it is since then, or found something (`found_nothing`), must not be the last to sleep.
-fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64, found_nothing: bool) -> Slept {
+fn sleep(core: &Core, number: usize, now: Nanos, until: Nanos, arrivals: u64, found_nothing: bool) -> Slept {
     let awake = core.awake.load(Ordering::Acquire);
     if awake <= 1 && !(found_nothing && core.leave_all()) {
         return Slept::Not;
@@ -171,6 +177,7 @@ fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64, found_nothing: bo
     if slept && is_outdated {
         core.awake.fetch_add(1, Ordering::AcqRel);
     } else if slept {
+        core.processors.leave(number);
         let near = Nanos(until.0.saturating_sub(WAKE_UP.0 / 2)).since(now);
         let is_called = core.sleep_for(now, near.min(SLEEP_MAX));
         came_of_it = if is_called { Slept::Called } else { Slept::Well };
@@ -191,16 +198,16 @@ mod tests {
         let core = &fixture.core;
         let (now, arrivals) = (clock::now(), core.arrivals.load(Ordering::Acquire));
         core.awake.store(1, Ordering::SeqCst);
-        assert_eq!(sleep(core, now, Nanos::MAX, arrivals, false), Slept::Not);
+        assert_eq!(sleep(core, 0, now, Nanos::MAX, arrivals, false), Slept::Not);
         // Nor does who looked before something came.
         core.has_arrived();
-        assert_eq!(sleep(core, now, Nanos::MAX, arrivals, true), Slept::Not);
+        assert_eq!(sleep(core, 0, now, Nanos::MAX, arrivals, true), Slept::Not);
         assert_eq!(core.awake.load(Ordering::SeqCst), 1);
         assert_eq!(core.asleep.load(Ordering::SeqCst), 0);
         // One of two may go, until somebody rings.
         core.awake.store(2, Ordering::SeqCst);
         core.ring();
-        assert_eq!(sleep(core, now, Nanos::MAX, arrivals, false), Slept::Called);
+        assert_eq!(sleep(core, 0, now, Nanos::MAX, arrivals, false), Slept::Called);
         assert_eq!(core.awake.load(Ordering::SeqCst), 2);
     }
 }

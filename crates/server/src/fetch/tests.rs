@@ -176,6 +176,39 @@ fn what_a_worker_has_under_way_is_answered_once_whether_it_is_kept_waiting_or_no
 }
 
 #[test]
+fn a_worker_that_has_more_to_answer_than_it_gets_on_with_wakes_another() {
+    let fixture = Fixture::new();
+    let (core, target) = (&fixture.core, &fixture.core.targets[1]);
+    core.begin_fetches(0);
+    if !core.fetches.are_on() {
+        return skip("no io_uring");
+    }
+    core.asleep.store(1, Ordering::SeqCst);
+    core.awake.store(2, Ordering::SeqCst);
+    let is_rung = || core.take_events(clock::now(), Some(Nanos::ZERO));
+    let answer_all = |count| {
+        (0..count).for_each(|_| assert!(core.fetch(target, fixture.read()).is_ok()));
+        until("they come", || {
+            core.advance_fetches(&mut Vec::new());
+            !are_under_way()
+        });
+    };
+    answer_all(ANSWERED_MAX);
+    assert!(!is_rung() && core.has_worker_to_spare(clock::now()), "one is enough");
+    // What is in memory comes at once, all of it, on most file systems.
+    until("another one is woken", || {
+        answer_all(2 * ANSWERED_MAX);
+        is_rung()
+    });
+    core.call_for_help(clock::now());
+    assert!(!core.has_worker_to_spare(clock::now()));
+    assert!(is_rung());
+    core.asleep.store(0, Ordering::SeqCst);
+    core.call_for_help(clock::now());
+    assert!(!is_rung(), "nobody sleeps");
+}
+
+#[test]
 fn where_the_host_does_not_tell_what_is_in_memory_the_kernel_is_not_asked_again() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return skip("no /dev/shm") };
     let file = std::fs::File::create_new(dir.path().join("probe")).unwrap();

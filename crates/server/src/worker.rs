@@ -49,7 +49,11 @@ pub fn run(core: &Core, number: usize) {
         }
         served |= core.advance_fetches(&mut scratch);
         core.phases.look(&core.bell);
-        if core.has_worker_to_spare(now) {
+        let has_one_to_spare = core.has_worker_to_spare(now);
+        if !has_one_to_spare || fetch::are_under_way() {
+            place.keep_apart(&core.processors, now);
+        }
+        if has_one_to_spare {
             let slept = sleep(core, number, now, until, arrivals, !is_to_spare && !served);
             if slept != Slept::Not {
                 place.was_woken();
@@ -57,8 +61,6 @@ pub fn run(core: &Core, number: usize) {
                 idle_rounds = 0;
                 continue;
             }
-        } else {
-            place.keep_apart(&core.processors, now);
         }
         if taken_in || served || is_to_spare {
             idle_rounds = 0;

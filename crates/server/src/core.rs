@@ -48,6 +48,8 @@ use std::thread::Thread;
 
 /// After this long with short requests only, one worker serves them.
 const SHORT_FOR: Nanos = Nanos::from_millis(2);
+/// Whoever was called is awake after this time, and has taken its part: then another one may be called.
+const CALL_EVERY: Nanos = Nanos::from_micros(200);
 /// Requests that wait, from which on no worker is to spare.
 const BACKLOG: usize = 16;
 
@@ -119,6 +121,8 @@ pub struct Core {
     pub is_worker_waiting: AtomicBool,
     /// When a long piece of work was last begun, or a worker called for help, in nanoseconds of the monotonic clock.
     long_at: AtomicU64,
+    /// When another worker was last called, in the same.
+    called_at: AtomicU64,
     /// All workers.
     pub workers: usize,
     /// What they do at the moment.
@@ -198,6 +202,7 @@ impl Core {
             fetches: Fetches::new(workers),
             is_worker_waiting: AtomicBool::new(false),
             long_at: AtomicU64::new(0),
+            called_at: AtomicU64::new(0),
             workers,
             serving: Serving::new(workers),
             processors: Processors::new(workers),
@@ -294,10 +299,13 @@ impl Core {
             && self.targets.iter().map(Target::waiting).sum::<usize>() < BACKLOG
     }
 
-    /// A worker gets on with what it has under way slower than the devices do: another one is woken, and none is to spare for a while.
+    /// A worker gets on with what it has under way slower than the devices do: another one is woken, one of many at a time, and none is
+    /// to spare for a while.
     pub fn call_for_help(&self, now: Nanos) {
         self.long_at.store(now.0, Ordering::Relaxed);
-        if self.asleep.load(Ordering::Relaxed) > 0 {
+        let called_at = self.called_at.load(Ordering::Relaxed);
+        let is_due = now.since(Nanos(called_at)) >= CALL_EVERY && self.asleep.load(Ordering::Relaxed) > 0;
+        if is_due && self.called_at.compare_exchange(called_at, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.ring();
         }
     }

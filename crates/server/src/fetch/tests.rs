@@ -200,11 +200,16 @@ fn a_worker_that_has_more_to_answer_than_it_gets_on_with_wakes_another() {
         answer_all(2 * ANSWERED_MAX);
         is_rung()
     });
-    core.call_for_help(clock::now());
-    assert!(!core.has_worker_to_spare(clock::now()));
+    // One at a time is called.
+    let now = clock::now() + Nanos::from_secs(1);
+    core.call_for_help(now);
+    assert!(is_rung() && !core.has_worker_to_spare(now));
+    core.call_for_help(now + Nanos::from_micros(199));
+    assert!(!is_rung());
+    core.call_for_help(now + Nanos::from_micros(200));
     assert!(is_rung());
     core.asleep.store(0, Ordering::SeqCst);
-    core.call_for_help(clock::now());
+    core.call_for_help(now + Nanos::from_secs(1));
     assert!(!is_rung(), "nobody sleeps");
 }
 

@@ -85,7 +85,8 @@ fn move_to_free(processors: &Processors) -> bool {
     if free.count() == 0 || sched_setaffinity(None, &free).is_err() {
         return false;
     }
-    // It goes on there, until the scheduler finds a better one.
+    // It goes on there, until the scheduler finds a better one. The kernel remembers the set: should the server's control group be given more
+    // processors later, this thread does not go there.
     let _ = sched_setaffinity(None, &allowed);
     true
 }

@@ -48,7 +48,7 @@ use std::thread::Thread;
 
 /// After this long with short requests only, one worker serves them.
 const SHORT_FOR: Nanos = Nanos::from_millis(2);
-/// Whoever was called is awake after this time, and has taken its part: then another one may be called.
+/// Whoever was called is awake after this time, in general, and has taken its part: then another one may be called.
 const CALL_EVERY: Nanos = Nanos::from_micros(200);
 /// Requests that wait, from which on no worker is to spare.
 const BACKLOG: usize = 16;
@@ -299,8 +299,8 @@ impl Core {
             && self.targets.iter().map(Target::waiting).sum::<usize>() < BACKLOG
     }
 
-    /// A worker gets on with what it has under way slower than the devices do: another one is woken, one of many at a time, and none is
-    /// to spare for a while.
+    /// A worker has more to answer than it gets on with: one that sleeps is woken, one of many at a time, and none is to spare for a while.
+    /// (The caller, which looks at the events as well, may hear the bell first; then it calls again.)
     pub fn call_for_help(&self, now: Nanos) {
         self.long_at.store(now.0, Ordering::Relaxed);
         let called_at = self.called_at.load(Ordering::Relaxed);
@@ -315,6 +315,7 @@ impl Core {
     pub fn count_out_who_waits(&self, now: Nanos) {
         for number in self.serving.who_waits(now) {
             if self.serving.count_out_since(number, now) {
+                self.processors.leave(number);
                 self.look_away();
             }
         }

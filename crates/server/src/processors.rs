@@ -1,6 +1,6 @@
 //! On which processors the workers run.
 //!
-//! A device interrupts one processor, and whoever sleeps until it is done is woken there. So workers that wait for devices gather on
+//! A device with one queue interrupts one processor, and whoever sleeps until it is done is woken there. So workers that wait for devices gather on
 //! that processor, and take turns on it while another one has little to do. A scheduler hardly sees to that: the other
 //! processor is never idle for long, because the programs that are answered run on it for some microseconds each. So a worker that
 //! finds another one on its processor goes to a processor without any.
@@ -9,8 +9,8 @@ use isonomia_units::Nanos;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A worker that is awake looks where the others are once in so long. Moving takes some tens of microseconds, and the scheduler may have
-/// reasons to move it back.
+/// A worker that is awake looks where the others are once in so long, and moves no more often. Moving takes some tens of microseconds, and the
+/// scheduler may have reasons to move it back.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 /// Instead of a processor: the worker sleeps.
 const NONE: usize = usize::MAX;
@@ -51,12 +51,13 @@ impl Processors {
 pub struct Place {
     number: usize,
     looked_at: Nanos,
+    moved_at: Nanos,
 }
 
 impl Place {
     /// Of worker `number`.
     pub fn new(number: usize) -> Self {
-        Self { number, looked_at: Nanos::ZERO }
+        Self { number, looked_at: Nanos::ZERO, moved_at: Nanos::ZERO }
     }
 
     /// It was woken, perhaps on another processor than before.
@@ -70,30 +71,36 @@ impl Place {
             return;
         }
         self.looked_at = now;
-        if processors.enter(self.number, sched_getcpu()) && move_to_free(processors) {
+        if !processors.enter(self.number, sched_getcpu()) || now.since(self.moved_at) < LOOK_EVERY {
+            return;
+        }
+        self.moved_at = now;
+        if let Some(there) = move_to_free(processors) {
             // Another one may have gone there meanwhile: that is seen next time.
-            processors.enter(self.number, sched_getcpu());
+            processors.enter(self.number, there);
         }
     }
 }
 
-/// Moves this thread to a processor without a worker, whichever the scheduler likes best; false if there is none. Where it is not possible, for instance
-/// because there are more processors than a set has room for, the thread stays.
-fn move_to_free(processors: &Processors) -> bool {
-    let Ok(allowed) = sched_getaffinity(None) else { return false };
+/// Moves this thread to a processor without a worker, which the kernel chooses by chance; tells which. Where there is none the thread stays, as it does where
+/// moving is not possible, for instance because there are more processors than a set has room for.
+fn move_to_free(processors: &Processors) -> Option<usize> {
+    let allowed = sched_getaffinity(None).ok()?;
     let free = processors.free(allowed);
     if free.count() == 0 || sched_setaffinity(None, &free).is_err() {
-        return false;
+        return None;
     }
+    let there = sched_getcpu();
     // It goes on there, until the scheduler finds a better one. The kernel remembers the set: should the server's control group be given more
-    // processors later, this thread does not go there.
+    // processors later, this thread, and those that it starts, do not go there.
     let _ = sched_setaffinity(None, &allowed);
-    true
+    Some(there)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isonomia_testbed::skip;
 
     fn of(processors: &[usize]) -> CpuSet {
         let mut set = CpuSet::new();
@@ -138,28 +145,60 @@ mod tests {
 
     #[test]
     fn a_worker_stays_where_no_other_processor_is_allowed() {
-        let allowed = sched_getaffinity(None).unwrap();
-        for processor in (0..CpuSet::MAX_CPU).filter(|one| allowed.is_set(*one)).take(2) {
+        let Ok(allowed) = sched_getaffinity(None) else { return skip("more processors than a set has room for") };
+        for processor in all(&allowed).into_iter().take(2) {
             on(processor, || {
                 let processors = Processors::new(2);
                 processors.enter(0, processor);
                 Place::new(1).keep_apart(&processors, LOOK_EVERY);
                 assert_eq!(sched_getcpu(), processor);
-                assert!(processors.enter(1, processor), "it knows that it is not alone");
+                assert_eq!(processors.0[1].load(Ordering::Relaxed), processor, "others know where it is");
             });
         }
     }
 
+    fn all(set: &CpuSet) -> Vec<usize> {
+        (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
+    }
+
+    /// Workers on all of these processors, the first ones, and another one that sleeps.
+    fn taken(all: &[usize]) -> Processors {
+        let processors = Processors::new(all.len() + 1);
+        for (number, processor) in all.iter().enumerate() {
+            assert!(!processors.enter(number, *processor));
+        }
+        processors
+    }
+
     #[test]
-    fn a_worker_leaves_a_processor_that_another_one_has() {
-        let allowed = sched_getaffinity(None).unwrap();
-        let processors = Processors::new(2);
-        let here = sched_getcpu();
-        processors.enter(0, here);
-        let moved = move_to_free(&processors);
-        // Where it is by now is the scheduler's business; it may run wherever it might.
-        assert_eq!(moved, allowed.count() > 1);
-        assert_eq!(sched_getaffinity(None).unwrap(), allowed);
+    fn a_worker_goes_to_the_processor_that_no_other_one_has() {
+        let Ok(allowed) = sched_getaffinity(None) else { return skip("more processors than a set has room for") };
+        let all = all(&allowed);
+        let processors = taken(&all);
+        for (number, free) in all.iter().enumerate() {
+            processors.leave(number);
+            assert_eq!(move_to_free(&processors), Some(*free));
+            // Where it is by now is the scheduler's business; it may run wherever it might.
+            assert_eq!(sched_getaffinity(None).unwrap(), allowed);
+            processors.enter(number, *free);
+        }
+        assert_eq!(move_to_free(&processors), None);
+    }
+
+    #[test]
+    fn a_worker_moves_no_more_often_than_it_looks() {
+        let Ok(allowed) = sched_getaffinity(None) else { return skip("more processors than a set has room for") };
+        let all = all(&allowed);
+        let processors = taken(&all);
+        let (mut place, now) = (Place::new(all.len()), Nanos::from_secs(1));
+        place.keep_apart(&processors, now);
+        assert_eq!(place.moved_at, now, "it tried");
+        place.was_woken();
+        place.keep_apart(&processors, now + Nanos::from_micros(999));
+        assert_eq!(place.moved_at, now);
+        place.was_woken();
+        place.keep_apart(&processors, now + LOOK_EVERY);
+        assert_eq!(place.moved_at, now + LOOK_EVERY);
     }
 
     #[test]

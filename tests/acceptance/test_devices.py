@@ -151,7 +151,7 @@ class Device:
         self.process.communicate(timeout=60)
 
 
-class Devices(Case):
+class DeviceCase(Case):
     def setUp(self):
         super().setUp()
         if os.geteuid() != 0:
@@ -175,6 +175,8 @@ class Devices(Case):
     def python(self, server, script, *arguments):
         return self.program(server, "python3", "-c", textwrap.dedent(script), PREFIX, *map(str, arguments), timeout_s=100)
 
+
+class Devices(DeviceCase):
     def write_files(self, server, device):
         """Files that lie on the device, and files that do not."""
         server.run("python3", "-c", textwrap.dedent(WRITE_FILES), PREFIX)
@@ -248,6 +250,11 @@ class Devices(Case):
             _, err = program.communicate(timeout=100)
             self.assertIn("AssertionError" if program.returncode else "", err)
         self.assertEqual(0, server.stop())
+
+
+class MetadataOnDeviceThatHangs(DeviceCase):
+    # stress-ng has the host drop its page cache. Whoever appends to the journal of the metadata would have to wait for its last page then.
+    alone = True
 
     def test_while_the_device_of_the_metadata_hangs_open_files_are_read_and_written(self):
         # With checksums, a file that was not written for a while waits for the metadata before its first write. Rules for directories are looked at

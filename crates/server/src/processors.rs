@@ -37,6 +37,12 @@ impl Processors {
         self.0[..number].iter().any(|other| other.load(Ordering::Relaxed) == processor)
     }
 
+    /// Whether worker `number` is known to be on a processor.
+    #[cfg(test)]
+    pub fn knows(&self, number: usize) -> bool {
+        self.0[number].load(Ordering::Relaxed) != NONE
+    }
+
     /// Those of `allowed` that have no worker.
     fn free(&self, mut allowed: CpuSet) -> CpuSet {
         for taken in self.0.iter().map(|worker| worker.load(Ordering::Relaxed)).filter(|one| *one < CpuSet::MAX_CPU) {
@@ -205,7 +211,7 @@ mod tests {
     fn a_worker_looks_once_in_a_while_and_when_it_was_woken() {
         let here = sched_getcpu();
         let processors = Processors::new(1);
-        let is_known = || processors.0[0].load(Ordering::Relaxed) != NONE;
+        let is_known = || processors.knows(0);
         let (mut place, now) = (Place::new(0), Nanos::from_secs(1));
         place.keep_apart(&processors, now);
         assert!(is_known(), "it is on {here} or another one");

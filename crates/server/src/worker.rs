@@ -209,7 +209,10 @@ mod tests {
         // One of two may go, until somebody rings.
         core.awake.store(2, Ordering::SeqCst);
         core.ring();
+        Place::new(0).keep_apart(&core.processors, now);
+        assert!(core.processors.knows(0));
         assert_eq!(sleep(core, 0, now, Nanos::MAX, arrivals, false), Slept::Called);
+        assert!(!core.processors.knows(0), "others need not keep off where it slept");
         assert_eq!(core.awake.load(Ordering::SeqCst), 2);
     }
 }

@@ -12,6 +12,7 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 use std::fs::{File, Metadata};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
@@ -93,6 +94,10 @@ fn descriptors(journal: &File, path: &Path) -> Result<Vec<(File, OFlags)>, Errno
         let Some(number) = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok()) else {
             continue;
         };
+        // A duplicate may have got a number that another thread has closed since the list was read, or that comes later in it.
+        if found.iter().any(|(duplicate, _): &(File, OFlags)| duplicate.as_raw_fd() == number) {
+            continue;
+        }
         // By the name first, as a file of a device that hangs may be among the others. And a duplicate of one with POSIX locks
         // would end these once it is closed.
         let is_of_that_name = std::fs::read_link(&link).is_ok_and(|target| target.file_name() == path.file_name());
@@ -124,6 +129,7 @@ mod tests {
     use std::fs::OpenOptions;
     use std::io::Write as _;
     use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// A journal with these entries, as fjall opens one of an earlier process or begins one, and to be read from.
     fn journal(dir: &Path, entries: &[u8], is_old: bool) -> (PathBuf, File, File) {
@@ -168,6 +174,24 @@ mod tests {
         let before = std::fs::read(&path).unwrap();
         assert_eq!(room.extend(&journal), Err(Errno::EXIST));
         assert!(!room.is_scarce() && std::fs::read(&path).unwrap() == before);
+    }
+
+    #[test]
+    fn it_is_found_while_other_descriptors_come_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, _writer, journal) = journal(dir.path(), b"entries", false);
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    drop(journal.try_clone().unwrap());
+                }
+            });
+            let rooms: Vec<_> =
+                (0..2000).map(|_| JournalRoom::of(&journal, &path, false).is_ok_and(|room| room.is_some())).collect();
+            is_done.store(true, Ordering::Relaxed);
+            assert!(rooms.iter().all(|is_found| *is_found));
+        });
     }
 
     #[test]

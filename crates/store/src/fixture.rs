@@ -3,6 +3,7 @@
 use crate::{Caller, OpenHow, Store, StoreConfig, TargetDir};
 use isonomia_proto::fs::{Timestamp, access};
 use isonomia_units::{Ino, ServerId, TargetId};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// A store in `dir`, in which nothing is yet.
@@ -20,4 +21,18 @@ pub(crate) fn now() -> Timestamp {
 pub(crate) fn create(store: &Store, name: &str) -> Ino {
     let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
     store.open_file(&Caller::ROOT, Ino::ROOT, name.as_bytes(), &how, now()).unwrap().ino
+}
+
+/// Which of the first pages of a file are in the host's memory, and have been read.
+pub(crate) fn pages_in_memory(file: impl AsFd, pages: usize) -> Vec<bool> {
+    let len = pages * rustix::param::page_size();
+    let (read, shared) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
+    let mut found = vec![0_u8; pages];
+    // SAFETY: a mapping of its own at an address of the host's choosing, which nobody looks into and which ends here.
+    unsafe {
+        let at = rustix::mm::mmap(std::ptr::null_mut(), len, read, shared, file, 0).unwrap();
+        assert_eq!(libc::mincore(at, len, found.as_mut_ptr()), 0);
+        rustix::mm::munmap(at, len).unwrap();
+    }
+    found.into_iter().map(|page| page & 1 == 1).collect()
 }

@@ -1,4 +1,4 @@
-//! Room ahead in the journal of the database: its length, and blocks on the device.
+//! Room ahead in the journal of the database: its length, blocks on the device, and pages in memory.
 //!
 //! A file system commits a journal of its own when it syncs a file that has become longer, or has come to a block that had no place on the
 //! device yet, and that takes two or three times as long as the sync of bytes that replace others. So the journal is longer than its entries, and what
@@ -8,6 +8,7 @@
 //! fjall gives a journal its length when it begins it, and appends to one of an earlier process, which is as long as its entries. Its descriptor is
 //! found among those of the process, and duplicated: both have one position and one set of flags.
 
+use crate::resident::Resident;
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
@@ -29,6 +30,9 @@ pub(crate) struct JournalRoom {
     descriptor: File,
     /// Where the zeros end that were written, or more than that will not be.
     zeros_end: u64,
+    /// What the next entries are written over, and the page that the last one ends in. Else whoever commits a change might wait for the
+    /// device to read that page, once the host has dropped its page cache.
+    resident: Option<Resident>,
 }
 
 impl JournalRoom {
@@ -52,7 +56,7 @@ impl JournalRoom {
             rustix::fs::fcntl_setfl(&descriptor, flags - OFlags::APPEND)?;
             rustix::fs::ftruncate(&descriptor, JOURNAL_BYTES)?;
         }
-        Ok(Some(Self { descriptor, zeros_end: 0 }))
+        Ok(Some(Self { descriptor, zeros_end: 0, resident: None }))
     }
 
     /// Whether the entries come soon to where there are no zeros.
@@ -74,6 +78,8 @@ impl JournalRoom {
         }
         self.descriptor.write_all_at(&bytes, begin).map_err(|e| errno(&e))?;
         self.zeros_end = end;
+        // Without it there is room all the same.
+        self.resident = Resident::new(journal, self.position()?, end).ok();
         Ok(())
     }
 
@@ -126,6 +132,8 @@ fn errno(error: &std::io::Error) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::pages_in_memory;
+    use rustix::fs::Advice;
     use std::fs::OpenOptions;
     use std::io::Write as _;
     use std::path::PathBuf;
@@ -162,6 +170,27 @@ mod tests {
             let found = std::fs::read(&path).unwrap();
             assert!(found.len() as u64 == JOURNAL_BYTES && found.starts_with(b"first second---"));
             assert_eq!(found.iter().filter(|byte| **byte != 0).count() as u64, 17 + PIECE_BYTES - AHEAD_BYTES_MIN);
+        }
+    }
+
+    #[test]
+    fn where_the_next_entries_come_is_kept_in_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mut writer, journal) = journal(dir.path(), &vec![b'-'; 150_000], false);
+        let mut room = JournalRoom::of(&journal, &path, false).unwrap().unwrap();
+        for bytes in [1, 220_000, 300_000] {
+            writer.write_all(&vec![b'-'; bytes]).unwrap();
+            room.extend(&journal).unwrap();
+            let page = rustix::param::page_size() as u64;
+            let (first, end) = (room.position().unwrap() / page, room.zeros_end / page);
+            journal.sync_all().unwrap();
+            rustix::fs::fadvise(&journal, 0, None, Advice::DontNeed).unwrap();
+            let there = pages_in_memory(&journal, end as usize);
+            if there[0] {
+                isonomia_testbed::skip("the host keeps files in memory here");
+                return;
+            }
+            assert!(there[first as usize..].iter().all(|is_there| *is_there), "from {first}: {there:?}");
         }
     }
 

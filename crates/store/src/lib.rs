@@ -130,6 +130,7 @@ mod record;
 mod recovery;
 mod removal;
 mod rename;
+mod resident;
 mod resize;
 mod scrub;
 mod secret;

@@ -119,24 +119,11 @@ pub(super) fn read_page(sidecar: &OwnedFd, page: u64, blocks: u64) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::pages_in_memory;
     use std::io::Write;
     use std::time::{Duration, Instant};
 
     const PAGES: usize = 64;
-
-    /// Which pages of a file are in the host's memory, and have been read.
-    fn in_memory(file: &OwnedFd) -> Vec<bool> {
-        let len = PAGES * PAGE_BYTES;
-        let (read, shared) = (rustix::mm::ProtFlags::READ, rustix::mm::MapFlags::SHARED);
-        let mut pages = vec![0_u8; PAGES];
-        // SAFETY: a mapping of its own at an address of the host's choosing, which nobody looks into and which ends here.
-        unsafe {
-            let at = rustix::mm::mmap(std::ptr::null_mut(), len, read, shared, file, 0).unwrap();
-            assert_eq!(libc::mincore(at, len, pages.as_mut_ptr()), 0);
-            rustix::mm::munmap(at, len).unwrap();
-        }
-        pages.into_iter().map(|page| page & 1 == 1).collect()
-    }
 
     /// What comes to memory of a file of which nothing is there, by calls for these pages one after the other, when the pages that are wanted are there.
     fn fetched(calls: &[&[u64]], is_first: bool, wanted: &[usize]) -> Option<Vec<bool>> {
@@ -145,14 +132,14 @@ mod tests {
         file.sync_all().unwrap();
         let file = OwnedFd::from(file);
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-        if in_memory(&file).contains(&true) {
+        if pages_in_memory(&file, PAGES).contains(&true) {
             isonomia_testbed::skip("the host keeps files in memory here");
             return None;
         }
         calls.iter().for_each(|pages| fetch_pages(&file, pages, is_first));
         let until = Instant::now() + Duration::from_secs(10);
         loop {
-            let there = in_memory(&file);
+            let there = pages_in_memory(&file, PAGES);
             if wanted.iter().all(|page| there[*page]) || Instant::now() > until {
                 return Some(there);
             }

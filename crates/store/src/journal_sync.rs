@@ -98,7 +98,7 @@ impl JournalSync {
             };
             let (mut bytes, mut at) = (vec![0; COPIED_BYTES], 0);
             loop {
-                let read = file.read_at(&mut bytes, at).map_err(errno)?;
+                let read = rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut bytes[..], at))?;
                 let read = &bytes[..read];
                 if read.is_empty() {
                     break;

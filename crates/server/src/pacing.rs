@@ -153,6 +153,17 @@ impl Core {
         synced
     }
 
+    /// Lets the host read ahead of those who have a target for themselves, where it does not tell what is in memory (file systems in user
+    /// space): there it looks at that in the read itself, and asks for several pages at once, where this server would send a request of
+    /// its own for each. To be called ten times a second or so.
+    pub fn let_hosts_read_ahead(&self, now: Nanos) {
+        for target in self.targets.iter().filter(|target| target.read_ahead.is_some() && !target.engine.may_tell()) {
+            if let Some(id) = target.id {
+                self.store.objects().read_as_asked(id, target.is_shared(now));
+            }
+        }
+    }
+
     /// Has old pages of all targets written back: to be called ten times a second or so.
     pub fn pace_all(&self, now: Nanos) {
         for target in &self.targets {

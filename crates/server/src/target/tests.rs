@@ -75,6 +75,7 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
     let [reader, other] = ["reader", "other"].map(|name| connect(&jobs, &target, name));
     let ms = |ms: u64| Nanos::from_secs(1) + Nanos::from_millis(ms);
     assert_eq!(target.read_ahead_manner(ms(0), reader.job.id), read_ahead::Manner::AtOnce, "it is alone");
+    assert!(!target.is_shared(ms(0)));
     let (work, range) = (Nanos::from_micros(5), 0..128 << 10);
     let piece = || Piece {
         of: crate::pages::PagesOf::File(isonomia_units::Ino(7)),
@@ -92,6 +93,7 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
     }
     let manner = target.read_ahead_manner(ms(11), reader.job.id);
     assert_eq!(manner, read_ahead::Manner::InPieces(PIECE_BYTES_MIN), "others wait for the device");
+    assert!(target.is_shared(ms(11)) && !target.is_shared(ms(2_000)));
     let Action::ReadAhead(first, id) = target.next_action(ms(11)) else { panic!("the reader came first") };
     assert_eq!(*first, piece());
     assert!(matches!(target.next_action(ms(11)), Action::Idle), "it takes the only slot");

@@ -157,7 +157,7 @@ impl Core {
     /// space): there it looks at that in the read itself, and asks for several pages at once, where this server would send a request of
     /// its own for each. To be called ten times a second or so.
     pub fn let_hosts_read_ahead(&self, now: Nanos) {
-        for target in self.targets.iter().filter(|target| target.read_ahead.is_some() && !target.engine.may_tell()) {
+        for target in self.targets.iter().filter(|target| target.read_ahead.is_some()) {
             if let Some(id) = target.id {
                 self.store.objects().read_as_asked(id, target.is_shared(now));
             }

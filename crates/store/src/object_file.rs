@@ -145,11 +145,9 @@ impl ObjectFile {
         // The last block of the longest file ends behind what a host takes for an offset.
         let len = usize::try_from(FILE_SIZE_MAX.saturating_sub(offset)).unwrap_or(usize::MAX).min(sink.len());
         let sink = sink.part(0..len);
+        self.tell_host();
         match self.past() {
-            None if may_wait => {
-                self.tell_host();
-                read_at(&self.pages, offset, sink)
-            }
+            None if may_wait => read_at(&self.pages, offset, sink),
             None => read_cached_at(&self.pages, offset, sink),
             // It is in nobody's memory.
             Some(_) if !may_wait => Err(Errno::AGAIN),

@@ -153,9 +153,9 @@ impl Core {
         synced
     }
 
-    /// Lets the host read ahead of those who have a target for themselves, where it does not tell what is in memory (file systems in user
-    /// space): there it looks at that in the read itself, and asks for several pages at once, where this server would send a request of
-    /// its own for each. To be called ten times a second or so.
+    /// Lets the host read ahead of a job that has a target for itself: right behind several pages that are in memory it asks the device in the
+    /// same request for more than is wanted, which whoever reads all of a file in no order finds later. While others use the target they
+    /// would wait for what it reads past the arbiter. To be called ten times a second or so.
     pub fn let_hosts_read_ahead(&self, now: Nanos) {
         for target in self.targets.iter().filter(|target| target.read_ahead.is_some()) {
             if let Some(id) = target.id {

@@ -93,7 +93,6 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
     }
     let manner = target.read_ahead_manner(ms(11), reader.job.id);
     assert_eq!(manner, read_ahead::Manner::InPieces(PIECE_BYTES_MIN), "others wait for the device");
-    assert!(target.is_shared(ms(11)) && !target.is_shared(ms(2_000)));
     let Action::ReadAhead(first, id) = target.next_action(ms(11)) else { panic!("the reader came first") };
     assert_eq!(*first, piece());
     assert!(matches!(target.next_action(ms(11)), Action::Idle), "it takes the only slot");
@@ -107,6 +106,9 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
         target.complete(ms(at + 1), &work.pending, work.id, Nanos::ZERO).unwrap();
     }
     assert!(matches!(target.next_action(ms(33)), Action::ReadAhead(..)));
+    assert!(!target.is_shared(ms(34)), "what is read ahead is no use of it");
+    target.enqueue(ms(34), pending(&target, &reader, Op::Read, 4096)).unwrap();
+    assert!(target.is_shared(ms(34)) && !target.is_shared(ms(2_000)));
 }
 
 /// Engines serve writes for as long as these are taken for slow, and most of them need not wait.

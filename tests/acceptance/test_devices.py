@@ -188,6 +188,18 @@ class Devices(DeviceCase):
         self.assertEqual(FILES // 2, len(slow), (inodes, objects))
         return slow, fast
 
+    def test_the_slowest_device_is_made_and_ended_at_once(self):
+        place = tempfile.mkdtemp(prefix="isonomia-device-")
+        self.addCleanup(os.rmdir, place)
+        command = [bench(), "device", place, "--latency", "1h", "--size", "64MiB"]
+        device = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_environment(), text=True)
+        self.addCleanup(device.communicate)
+        is_told = select.select([device.stdout], [], [], 30)[0]
+        device.terminate()
+        self.assertEqual(0, device.wait(timeout=30))
+        self.assertEqual("ready\n", is_told and device.stdout.readline())
+        self.assertFalse(os.path.ismount(place))
+
     def test_a_target_has_many_requests_in_service(self):
         device = Device(self, "--latency", "20ms", "--size", "256MiB")
         server = self.start(device)

@@ -5,9 +5,12 @@
 //! limit, as on an array behind a network; otherwise so many requests are in service and the others wait for a channel,
 //! and bytes take their time at the bandwidth of a channel. What is measured on it includes a real file system, its page
 //! cache, and the kernel's block layer, but no seeks. It takes root, and ends with its standard input, or at SIGINT or SIGTERM.
+//!
+//! Time is taken from when the device is ready until it is told to end: making and mounting the file system, and writing what is
+//! dirty at the end, would otherwise take thousands of latencies, and could not be broken off.
 
 use crate::clock;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -32,6 +35,14 @@ const FILE: &str = "disk";
 const FILE_INO: INodeNo = INodeNo(2);
 /// Requests that the kernel hands on before the earlier ones are answered.
 const BACKGROUND_MAX: u16 = 1024;
+/// More channels than that would never all be busy.
+const CHANNELS_MAX: i64 = BACKGROUND_MAX as i64;
+/// Nobody waits longer for one request.
+const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
+/// On less, mkfs.ext4 makes no journal, or no file system.
+const SIZE_MIN: Bytes = Bytes::mib(4);
+/// What is written lies in memory: that is more than any host has.
+const SIZE_MAX: Bytes = Bytes::mib(1 << 20);
 /// The kernel may remember what this file system says of its two names.
 const TTL: Duration = Duration::from_secs(3600);
 /// A loop device lets go of its file a little after it was told to.
@@ -42,18 +53,33 @@ const DETACH_TRIES: u32 = 100;
 pub struct DeviceOptions {
     /// Where the file system is mounted: an empty directory
     dir: PathBuf,
-    /// How large the device is
-    #[arg(long, default_value = "2GiB")]
+    /// How large the device is, 4MiB to 1TiB
+    #[arg(long, default_value = "2GiB", allow_hyphen_values = true, value_parser = size)]
     size: Bytes,
-    /// How long a request takes that reads or writes
-    #[arg(long, default_value = "5ms")]
+    /// How long a request takes that reads or writes, up to 1h
+    #[arg(long, default_value = "5ms", allow_hyphen_values = true, value_parser = latency)]
     latency: Nanos,
-    /// Requests in service at once; 0 for as many as come
-    #[arg(long, default_value_t = 0)]
-    channels: usize,
+    /// Requests in service at once, up to 1024; 0 for as many as come
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true,
+        value_parser = clap::value_parser!(u16).range(0..=CHANNELS_MAX))]
+    channels: u16,
     /// At which one channel moves bytes; without a limit if absent
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     bandwidth: Option<Rate>,
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|e| format!("{e}"))?;
+    if (SIZE_MIN..=SIZE_MAX).contains(&size) {
+        Ok(size)
+    } else {
+        Err(format!("{size} is no size of a device (allowed: 4MiB to 1TiB)"))
+    }
+}
+
+fn latency(text: &str) -> Result<Nanos, String> {
+    let latency: Nanos = text.parse().map_err(|e| format!("{e}"))?;
+    if latency <= LATENCY_MAX { Ok(latency) } else { Err(format!("{latency} is too long (allowed: up to 1h)")) }
 }
 
 /// When each channel is free.
@@ -115,6 +141,8 @@ impl Ord for Due {
 
 struct Queue {
     model: Model,
+    /// Whether requests take their time: otherwise each is answered at once.
+    is_timed: bool,
     due: BinaryHeap<Due>,
     count: u64,
 }
@@ -130,7 +158,7 @@ impl Device {
     fn new(options: &DeviceOptions) -> Result<Self> {
         let memory = rustix::fs::memfd_create("isonomia-bench device", MemfdFlags::CLOEXEC)?;
         rustix::fs::ftruncate(&memory, options.size.0)?;
-        let queue = Queue { model: Model::new(options), due: BinaryHeap::new(), count: 0 };
+        let queue = Queue { model: Model::new(options), is_timed: false, due: BinaryHeap::new(), count: 0 };
         Ok(Self { memory, size: options.size.0, queue: Mutex::new(queue), has_more: Condvar::new() })
     }
 
@@ -138,9 +166,16 @@ impl Device {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether requests take their time from now on. Where not, those that are in service are done as well.
+    fn set_timed(&self, is_timed: bool) {
+        self.queue().is_timed = is_timed;
+        self.has_more.notify_one();
+    }
+
     fn begin(&self, bytes: u64, answer: Answer) {
         let mut queue = self.queue();
-        let at = queue.model.serve(Nanos(clock::now_ns()), bytes);
+        let now = Nanos(clock::now_ns());
+        let at = if queue.is_timed { queue.model.serve(now, bytes) } else { now };
         queue.count += 1;
         let number = queue.count;
         queue.due.push(Due { at, number, answer });
@@ -153,6 +188,7 @@ impl Device {
         loop {
             let wait = match queue.due.peek() {
                 None => Duration::from_secs(1),
+                Some(_) if !queue.is_timed => Duration::ZERO,
                 Some(due) => Duration::from_nanos(due.at.since(Nanos(clock::now_ns())).0),
             };
             if !wait.is_zero() {
@@ -338,29 +374,48 @@ impl Drop for Mounted {
 /// Makes the device, tells `ready` on standard output, and serves until standard input ends.
 pub fn run(options: &DeviceOptions) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "a device takes root: it is a loop device with a file system on it");
+    check_empty(&options.dir)?;
+    let dir = text(&options.dir)?;
     // From here on a signal ends it in order.
-    let signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let backing = tempfile::tempdir().context("no directory for the disk")?;
     let device = Arc::new(Device::new(options)?);
     let answering = device.clone();
     std::thread::Builder::new().name("device".to_owned()).spawn(move || answering.answer())?;
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName("isonomia-bench".to_owned())];
-    let session = fuser::spawn_mount(Files(device), backing.path(), &config).context("cannot mount the disk")?;
+    let session =
+        fuser::spawn_mount(Files(device.clone()), backing.path(), &config).context("cannot mount the disk")?;
     let mut mounted = Mounted::default();
     let disk = backing.path().join(FILE);
     let loop_device = command("losetup", &["--find", "--show", "--direct-io=on", &text(&disk)?])?;
     mounted.add(&["losetup", "--detach", &loop_device]);
     command("mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", &loop_device])?;
-    let dir = text(&options.dir)?;
     command("mount", &["-o", "noatime,init_itable=0", &loop_device, &dir])?;
     mounted.add(&["umount", &dir]);
-    println!("ready");
-    std::io::stdout().flush()?;
-    wait_for_end(signals)?;
+    let served = if signals.pending().next().is_some() { Ok(()) } else { serve(&device, signals) };
+    // Unmounting writes what is dirty.
+    device.set_timed(false);
     drop(mounted);
     drop(session);
-    Ok(())
+    served
+}
+
+/// Fails where a mount would hide something.
+fn check_empty(dir: &Path) -> Result<()> {
+    let why = || format!("cannot mount at {}", dir.display());
+    let mut entries = std::fs::read_dir(dir).with_context(why)?;
+    match entries.next().transpose().with_context(why)? {
+        None => Ok(()),
+        Some(_) => bail!("{}: it is not empty (allowed: an empty directory)", why()),
+    }
+}
+
+fn serve(device: &Device, signals: Signals) -> Result<()> {
+    device.set_timed(true);
+    println!("ready");
+    std::io::stdout().flush()?;
+    wait_for_end(signals)
 }
 
 /// Returns when standard input ends, or at SIGINT or SIGTERM.
@@ -390,7 +445,7 @@ fn command(program: &str, arguments: &[&str]) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn model(channels: usize, bandwidth: Option<Rate>) -> Model {
+    fn model(channels: u16, bandwidth: Option<Rate>) -> Model {
         let options = DeviceOptions {
             dir: PathBuf::new(),
             size: Bytes::mib(1),
@@ -416,5 +471,54 @@ mod tests {
         let mut model = model(1, Rate::new(1 << 20));
         assert_eq!(model.serve(Nanos(0), 1 << 20), Nanos(1_005_000_000));
         assert_eq!(model.serve(Nanos(0), 0), Nanos(1_010_000_000));
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: DeviceOptions,
+    }
+
+    fn parse(words: &[&str]) -> Result<DeviceOptions, String> {
+        let line = <Line as clap::Parser>::try_parse_from([&["device"], words, &["/d"]].concat());
+        line.map(|line| line.options).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_no_device_has_is_refused_with_what_is_allowed() {
+        for (option, value, allowed) in [
+            ("--channels", "99999999999", "0..=1024"),
+            ("--channels", "1025", "0..=1024"),
+            ("--channels", "-1", "0..=1024"),
+            ("--latency", "61min", "up to 1h"),
+            ("--latency", "-1ms", "ns, us, ms, s, min, h, d"),
+            ("--size", "4095KiB", "4MiB to 1TiB"),
+            ("--size", "2TiB", "4MiB to 1TiB"),
+            ("--bandwidth", "-1MB/s", "MB/s"),
+        ] {
+            let error = parse(&[option, value]).unwrap_err();
+            assert!([option, value, allowed].iter().all(|word| error.contains(word)), "{option} {value}: {error}");
+        }
+        let most = parse(&["--channels", "1024", "--latency", "1h", "--size", "4MiB"]).unwrap();
+        assert_eq!((most.channels, most.latency, most.size), (1024, LATENCY_MAX, SIZE_MIN));
+    }
+
+    #[test]
+    fn nothing_is_hidden_by_a_mount() {
+        let home = tempfile::tempdir().unwrap();
+        check_empty(home.path()).unwrap();
+        let file = home.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for (dir, why) in [
+            (home.path(), "it is not empty (allowed: an empty directory)"),
+            (&file, "Not a directory"),
+            (&home.path().join("missing"), "No such file"),
+        ] {
+            let error = format!("{:#}", check_empty(dir).unwrap_err());
+            assert!(
+                error.starts_with(&format!("cannot mount at {}: ", dir.display())) && error.contains(why),
+                "{error}"
+            );
+        }
     }
 }

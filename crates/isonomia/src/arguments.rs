@@ -208,32 +208,32 @@ pub struct ServeOptions {
     #[arg(long)]
     pub trust_clients: bool,
     /// Worker threads [default: as many as cores, 2 to 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub workers: Option<u32>,
     /// Emulate targets of this bandwidth, such as 1GiB/s
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub bandwidth: Option<Rate>,
     /// Emulate targets that need this long for each operation, such as 10us
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub per_op: Option<Nanos>,
     /// Requests that a target's device has in service at once at most: auto, or a number up to 256 [default: auto]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub depth: Option<DepthSpec>,
     /// Files and the host's page cache: auto brings what is written to the device all the time, always leaves that to the
     /// host, never goes past it [default: auto]
     #[arg(long, value_name = "WHEN")]
     pub cache: Option<PageCache>,
     /// Number of targets below the directory [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub targets: Option<u16>,
     /// Targets that a new file is striped over [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub stripe_count: Option<u16>,
     /// Bytes of a stripe, a multiple of 4KiB [default: 1MiB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub stripe_size: Option<Bytes>,
     /// How long a pass over all stored objects in the background takes, such as 7d, or off [default: 7d]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub scrub: Option<ScrubPeriod>,
     /// Serve metrics to Prometheus at this address, such as 127.0.0.1:9180
     #[arg(long, value_name = "ADDR", value_parser = endpoint)]

@@ -201,7 +201,7 @@ fn costs(targets: &[TargetStatus]) -> Table {
             target.target.clone(),
             cost.access.clone(),
             Nanos(cost.per_op_ns).to_string(),
-            throughput(cost.bandwidth_bytes_per_s as f64),
+            cost.bandwidth_bytes_per_s.map_or("-".to_owned(), |rate| throughput(rate as f64)),
             cost.error.map_or("-".to_owned(), percent),
         ]);
     }
@@ -361,6 +361,16 @@ mod tests {
         }
         let text = with(LatencyStatus { requests_total: 0, ..met });
         assert!(text.contains("latency class: no requests yet\n"), "{text}");
+    }
+
+    #[test]
+    fn bytes_that_take_no_time_have_no_bandwidth() {
+        let mut status = sample_status();
+        let learnt = status.targets.iter_mut().find(|target| !target.costs.is_empty()).unwrap();
+        learnt.costs[0].bandwidth_bytes_per_s = None;
+        let text = super::status(&status);
+        let words: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert!(words.iter().any(|line| line == "1 read-random 85.3 us - 12.5 %"), "{text}");
     }
 
     #[test]

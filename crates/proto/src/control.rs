@@ -497,8 +497,8 @@ pub struct CostStatus {
     pub access: String,
     /// For a request.
     pub per_op_ns: u64,
-    /// At which its bytes pass.
-    pub bandwidth_bytes_per_s: u64,
+    /// At which its bytes pass; `None` where they take no time of their own.
+    pub bandwidth_bytes_per_s: Option<u64>,
     /// How far predictions were off lately: the sum of the differences over the sum of what it was.
     pub error: Option<f64>,
 }

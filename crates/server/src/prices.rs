@@ -116,7 +116,7 @@ impl Prices {
             CostStatus {
                 access: access.name().to_owned(),
                 per_op_ns: model.per_op.0,
-                bandwidth_bytes_per_s: model.bandwidth.bytes_per_s(),
+                bandwidth_bytes_per_s: model.limited_bandwidth().map(Rate::bytes_per_s),
                 error: learner.error(),
             }
         };

@@ -58,7 +58,7 @@ pub fn sample_cluster(policy_version: u64, policy_deviates: bool) -> ClusterStat
     }
 }
 
-fn cost(access: &str, per_op_ns: u64, bandwidth_bytes_per_s: u64, error: Option<f64>) -> CostStatus {
+fn cost(access: &str, per_op_ns: u64, bandwidth_bytes_per_s: Option<u64>, error: Option<f64>) -> CostStatus {
     CostStatus { access: access.into(), per_op_ns, bandwidth_bytes_per_s, error }
 }
 
@@ -84,8 +84,8 @@ pub fn sample_status() -> Status {
         per_op_ns: 0,
         busy_ns_total: Some(11_500_000_000),
         costs: vec![
-            cost("read-random", 85_300, 1_230 << 20, Some(0.125)),
-            cost("write-sequential", 12_000, 410 << 20, None),
+            cost("read-random", 85_300, Some(1_230 << 20), Some(0.125)),
+            cost("write-sequential", 12_000, Some(410 << 20), None),
         ],
         ..target("1", "/scratch/isonomia", None, 0)
     };

@@ -23,6 +23,14 @@ const NOMINAL_BANDWIDTH: u64 = 8 << 30;
 const NOMINAL_PER_OP: Nanos = Nanos(1_907);
 
 impl CostModel {
+    /// Stands for bytes that take no time of their own. Files have no larger numbers.
+    pub const BANDWIDTH_MAX: Rate = Rate::new(i64::MAX as u64).expect("constant");
+
+    /// Rate at which bytes pass, unless they take no time of their own.
+    pub fn limited_bandwidth(&self) -> Option<Rate> {
+        Some(self.bandwidth).filter(|rate| *rate < Self::BANDWIDTH_MAX)
+    }
+
     /// Of a device of which nothing is known. Shares depend on the ratio of the two parts only: here an operation weighs as
     /// much as 16 KiB.
     pub fn nominal() -> Self {

@@ -33,8 +33,6 @@ const SAMPLES_SURE: u32 = 8;
 const OUTLIERS_MAX: u32 = 8;
 /// Requests smaller than this are as important as one of this size.
 const BYTES_SMALL: f64 = 16_384.0;
-/// Faster is as fast as that: files have no larger numbers.
-const BYTES_PER_S_MAX: f64 = i64::MAX as f64;
 /// Sizes tell the time for a byte apart from that for an operation if their deviation is this part of their mean.
 const SPREAD_MIN: f64 = 0.25;
 
@@ -178,8 +176,8 @@ impl CostLearner {
 
     /// What it makes of it.
     pub fn model(&self) -> CostModel {
-        let bytes_per_s = (1e9 / self.per_byte_ns).min(BYTES_PER_S_MAX) as u64;
-        let bandwidth = Rate::new(bytes_per_s.max(1)).expect("at least 1");
+        let bytes_per_s = (1e9 / self.per_byte_ns) as u64;
+        let bandwidth = Rate::new(bytes_per_s.max(1)).expect("at least 1").min(CostModel::BANDWIDTH_MAX);
         CostModel { per_op: Nanos(self.per_op_ns.round() as u64), bandwidth }
     }
 

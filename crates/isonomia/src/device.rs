@@ -3,13 +3,14 @@
 
 mod measure;
 mod report;
+mod results;
 
 use crate::arguments::{DeviceCommand, DeviceOptions, ProfileOptions, UnlimitOptions};
 use anyhow::{Context, Result};
 use isonomia_policy::device::profile::{DeviceProfile, PROFILE_NAME};
-use measure::Measurement;
+use measure::{Measurement, Way};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub fn device(options: &DeviceOptions) -> Result<()> {
@@ -20,25 +21,30 @@ pub fn device(options: &DeviceOptions) -> Result<()> {
 }
 
 fn profile(options: &ProfileOptions) -> Result<()> {
-    let measurement = Measurement::new(&options.dir, Duration::from_secs(options.seconds))
-        .with_context(|| format!("cannot measure {}", options.dir.display()))?;
-    let is_direct = measurement.is_direct();
-    let points = measurement.run().with_context(|| format!("cannot measure {}", options.dir.display()))?;
-    let dir = std::path::absolute(&options.dir).unwrap_or_else(|_| options.dir.clone());
-    let profile = DeviceProfile::new(dir.display().to_string(), is_direct, points);
+    let unmeasured = || format!("cannot measure {}", options.dir.display());
+    // That something can be written to the directory itself is seen when it is measured.
+    options.out.as_deref().map_or(Ok(()), results::check_replaceable)?;
+    options.plot.as_deref().map_or(Ok(()), results::check_writable)?;
     let out = options.out.clone().unwrap_or_else(|| options.dir.join(PROFILE_NAME));
-    save(&profile, &out).with_context(|| format!("cannot write {}", out.display()))?;
-    if let Some(path) = &options.plot {
-        report::plot(&profile).save_as(path)?;
-    }
+    let measurement = Measurement::new(&options.dir, Duration::from_secs(options.seconds)).with_context(unmeasured)?;
+    let way = measurement.way();
+    let points = measurement.run().with_context(unmeasured)?;
+    let dir = std::path::absolute(&options.dir).unwrap_or_else(|_| options.dir.clone());
+    let profile = DeviceProfile::new(dir.display().to_string(), way == Way::Direct, points);
+    // What was measured is shown in any case: it took its time.
+    let saved = results::save(&profile, &out);
+    let drawn = options.plot.as_ref().map_or(Ok(()), |path| results::draw(&report::plot(&profile), path));
     let mut stdout = std::io::stdout().lock();
     if options.json {
         serde_json::to_writer_pretty(&mut stdout, &profile).map_err(std::io::Error::from)?;
         writeln!(stdout)?;
     } else {
-        writeln!(stdout, "{}\n\nSaved in {}", report::text(&profile), out.display())?;
+        writeln!(stdout, "{}", report::text(&profile, way))?;
+        if saved.is_ok() {
+            writeln!(stdout, "\nSaved in {}", out.display())?;
+        }
     }
-    Ok(())
+    saved.and(drawn)
 }
 
 fn unlimit(options: &UnlimitOptions) -> Result<()> {
@@ -67,17 +73,4 @@ fn unlimit(options: &UnlimitOptions) -> Result<()> {
         writeln!(stdout, "{removed} limits removed; {let_go} of the record were gone, or somebody else's by now")?;
     }
     failed.map_or(Ok(()), |error| Err(error.into()))
-}
-
-/// Writes the file as a whole or not at all.
-fn save(profile: &DeviceProfile, path: &Path) -> Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(parent)?;
-    writeln!(
-        file,
-        "# Written by `isonomia device profile`. Times are in nanoseconds, bandwidths in bytes per second."
-    )?;
-    file.write_all(toml::to_string(profile)?.as_bytes())?;
-    file.persist(path)?;
-    Ok(())
 }

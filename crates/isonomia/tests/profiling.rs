@@ -25,7 +25,8 @@ fn a_profile_is_printed_drawn_and_kept_where_a_server_finds_it() {
     let costs = profile["costs"].as_object().unwrap();
     let names: Vec<&str> = costs.keys().map(String::as_str).collect();
     assert_eq!(names, ["read-random", "read-sequential", "write-random", "write-sequential"]);
-    assert!(costs.values().all(|cost| cost["bandwidth"].as_u64() > Some(0) && cost["parallel"].as_u64() > Some(0)));
+    let is_rate = |rate: &serde_json::Value| rate.is_null() || rate.as_u64() > Some(0);
+    assert!(costs.values().all(|cost| is_rate(&cost["bandwidth"]) && cost["parallel"].as_u64() > Some(0)));
     assert!(profile["points"].as_array().unwrap().len() >= 20, "each access and size one at a time, at least");
     assert!(std::fs::read_to_string(&plot).unwrap().contains("read-random"));
     let left: Vec<_> = std::fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -51,6 +52,43 @@ fn a_profile_is_printed_drawn_and_kept_where_a_server_finds_it() {
     serve(&kept).unwrap().shutdown();
     let Err(error) = serve(&plot) else { panic!("a picture is no profile") };
     assert!(error.to_string().contains("plot.svg"), "{error}");
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_named_before_anything_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    for (option, name) in [("--plot", "x.svg"), ("--out", "x.toml")] {
+        let path = missing.join(name);
+        // Longer than a test takes.
+        let mut profile = Command::new(env!("CARGO_BIN_EXE_isonomia"));
+        profile.args(["device", "profile", text(dir.path()), "--seconds", "3600", option, text(&path)]);
+        let output = profile.timeout(std::time::Duration::from_secs(60)).assert().code(1).stdout("");
+        let error = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        assert!(error.contains(&format!("cannot write {}: No such file", path.display())), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+}
+
+#[test]
+fn what_was_measured_is_printed_also_where_it_cannot_be_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("device-profile.toml")).unwrap();
+    let output = isonomia(&["device", "profile", text(dir.path()), "--seconds", "1"]).code(1);
+    let printed = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert!(printed.contains("serves at once") && !printed.contains("Saved in"), "{printed}");
+    let error = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+    assert!(error.contains("cannot write") && error.contains("device-profile.toml"), "{error}");
+}
+
+#[test]
+fn a_file_system_in_memory_is_not_taken_for_a_device() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let output = isonomia(&["device", "profile", text(dir.path()), "--seconds", "1"]).success();
+    let printed = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert!(printed.starts_with(&format!("{} (in memory)\n", dir.path().display())), "{printed}");
+    let kept = std::fs::read_to_string(dir.path().join("device-profile.toml")).unwrap();
+    assert!(kept.contains("is_direct = false"), "{kept}");
 }
 
 #[test]

@@ -16,7 +16,10 @@ const RAMFS: FsWord = 0x8584_58f6;
 const FUSE: FsWord = 0x6573_5546;
 
 /// Whether a file system, of which `file` is one, lies in memory; `path` is what an error tells of.
-pub(crate) fn is_volatile(file: impl AsFd, path: &Path) -> Result<bool, OpenError> {
+///
+/// # Errors
+/// The host does not tell what file system it is.
+pub fn is_volatile(file: impl AsFd, path: &Path) -> Result<bool, OpenError> {
     let found = rustix::fs::fstatfs(file).map_err(|e| OpenError::io(path, e))?;
     Ok(matches!(found.f_type, TMPFS | RAMFS))
 }

@@ -162,6 +162,7 @@ pub use engine::{DATABASE_FILES_MAX, MetadataFailure};
 pub use error::{OpenError, StoreError};
 pub use extent::Extent;
 pub use fence::{Fence, LEASE, Loss, RENEW_EVERY};
+pub use host_file_system::is_volatile;
 pub use host_pages::{HostPages, PAGES_LEN_MAX};
 pub use isonomia_proto::fs::RenameHow;
 pub use layouts::{Creator, NewFile};

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use isonomia_policy::Access;
 use isonomia_policy::device::profile::ProfilePoint;
+use isonomia_store::is_volatile;
 use isonomia_units::{Bytes, Nanos};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -25,6 +26,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// How many are in service at once: up to as many as a server ever has there.
 const DEPTHS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// The last of them.
+pub const DEPTH_MAX: u32 = DEPTHS[DEPTHS.len() - 1];
 /// No more than so many bytes at once: each request has memory of its own.
 const IN_SERVICE_BYTES_MAX: u64 = 64 << 20;
 /// The file's length at most; it is the largest size times a whole number.
@@ -51,10 +54,21 @@ fn pages(bytes: u64) -> Vec<Page> {
     vec![Page([0; 4096]); (bytes as usize).div_ceil(size_of::<Page>())]
 }
 
+/// What requests go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Past the page cache to the device.
+    Direct,
+    /// The page cache: reads may come from it.
+    PageCache,
+    /// A file system that lies in memory, and has no device.
+    Memory,
+}
+
 /// What is about to be measured.
 pub struct Measurement {
     file: File,
-    is_direct: bool,
+    way: Way,
     file_bytes: u64,
     deadline: Instant,
     time: Duration,
@@ -91,14 +105,16 @@ impl Measurement {
         let fill_until = begun + time / FILL_PARTS;
         let mut failure = None;
         // Some file systems say only at the first write that they cannot.
-        for (is_direct, flags) in [(true, OFlags::DIRECT), (false, OFlags::DSYNC)] {
+        for (way, flags) in [(Way::Direct, OFlags::DIRECT), (Way::PageCache, OFlags::DSYNC)] {
             let filled = open(dir, flags).map_err(std::io::Error::from).and_then(|file| {
                 let file_bytes = fill(&file, wanted, fill_until)?;
                 Ok((file, file_bytes))
             });
             match filled {
                 Ok((file, file_bytes)) => {
-                    return Ok(Self { file, is_direct, file_bytes, deadline: begun + time, time });
+                    // File systems in memory take the flag as well, and have no device to go to.
+                    let way = if is_volatile(&file, dir)? { Way::Memory } else { way };
+                    return Ok(Self { file, way, file_bytes, deadline: begun + time, time });
                 }
                 Err(error) => failure = Some(error),
             }
@@ -106,9 +122,9 @@ impl Measurement {
         Err(failure.map_or_else(|| anyhow::anyhow!("no file can be made in it"), Into::into))
     }
 
-    /// Whether requests go past the page cache.
-    pub fn is_direct(&self) -> bool {
-        self.is_direct
+    /// What requests go through.
+    pub fn way(&self) -> Way {
+        self.way
     }
 
     /// Measures until the time is over.
@@ -151,7 +167,7 @@ impl Measurement {
     }
 
     fn measure(&self, access: Access, bytes: u64, depth: u32, time: Duration) -> Result<ProfilePoint> {
-        if !self.is_direct {
+        if self.way == Way::PageCache {
             // Advice that is not taken shows in what is measured.
             let is_random = matches!(access, Access::ReadRandom | Access::WriteRandom);
             let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);

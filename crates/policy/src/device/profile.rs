@@ -36,12 +36,15 @@ pub struct DeviceProfile {
 pub struct FittedCost {
     /// For the operation, in nanoseconds.
     pub per_op: Nanos,
-    /// At which bytes pass, in bytes per second.
-    pub bandwidth: Rate,
+    /// At which bytes pass, in bytes per second; `None` where they take no time of their own.
+    pub bandwidth: Option<Rate>,
     /// How far it is off what was measured: the mean over the sizes, as a part of what was measured.
     pub error: f64,
     /// A small request alone takes so many times its cost: as many have to be in service to keep the device busy.
     pub parallel: u32,
+    /// More may be needed: the most requests in service that were tried still did more than fewer.
+    #[serde(default)]
+    pub parallel_is_minimum: bool,
 }
 
 /// One measurement.
@@ -65,7 +68,7 @@ pub struct ProfilePoint {
 impl FittedCost {
     /// Without what it says of itself.
     pub fn model(&self) -> CostModel {
-        CostModel { per_op: self.per_op, bandwidth: self.bandwidth }
+        CostModel { per_op: self.per_op, bandwidth: self.bandwidth.unwrap_or(CostModel::BANDWIDTH_MAX) }
     }
 }
 
@@ -92,6 +95,11 @@ impl DeviceProfile {
     /// The measurement with the fewest requests in service that is about as fast as any of this access and size.
     pub fn saturated(&self, access: Access, bytes: Bytes) -> Option<&ProfilePoint> {
         saturated(&self.points, access, bytes)
+    }
+
+    /// The most requests of this access that were in service at once.
+    pub fn deepest(&self, access: Access) -> Option<u32> {
+        self.points.iter().filter(|point| point.access == access).map(|point| point.depth).max()
     }
 
     /// The smallest requests of this access that were measured one at a time, and from one to the next.
@@ -132,7 +140,10 @@ fn fit(points: &[ProfilePoint], access: Access) -> Option<FittedCost> {
     let (smallest, cost_ns) = measured.first()?;
     let alone = alike(points, access, *smallest).find(|point| point.depth == 1)?;
     let parallel = (1e9 / alone.requests_per_s / cost_ns).round().max(1.0) as u32;
-    Some(FittedCost { per_op: model.per_op, bandwidth: model.bandwidth, error, parallel })
+    let deepest = alike(points, access, *smallest).map(|point| point.depth).max();
+    let parallel_is_minimum = deepest == saturated(points, access, *smallest).map(|point| point.depth);
+    let bandwidth = model.limited_bandwidth();
+    Some(FittedCost { per_op: model.per_op, bandwidth, error, parallel, parallel_is_minimum })
 }
 
 #[cfg(test)]
@@ -159,10 +170,31 @@ mod tests {
         let cost = profile.costs[&Access::WriteRandom];
         assert_eq!(profile.costs.len(), 1);
         assert!((cost.per_op.0 as f64 / 6_250.0 - 1.0).abs() < 0.02, "{cost:?}");
-        assert!((cost.bandwidth.bytes_per_s() as f64 / 1.6e9 - 1.0).abs() < 0.02, "{cost:?}");
-        assert!(cost.error < 0.01 && cost.parallel == 16, "{cost:?}");
+        assert!((cost.bandwidth.unwrap().bytes_per_s() as f64 / 1.6e9 - 1.0).abs() < 0.02, "{cost:?}");
+        assert!(cost.error < 0.01 && cost.parallel == 16 && !cost.parallel_is_minimum, "{cost:?}");
         assert_eq!(profile.saturated(Access::WriteRandom, Bytes(4096)).unwrap().depth, 16);
         assert_eq!(profile.alone(Access::WriteRandom), Some((Bytes(4096), Nanos(140_960))));
+    }
+
+    #[test]
+    fn where_the_most_that_was_tried_did_more_it_serves_at_least_so_many() {
+        let mut points = points(Access::ReadRandom);
+        points.retain(|point| point.depth <= 2);
+        let profile = DeviceProfile::new("/d".into(), true, points);
+        let cost = profile.costs[&Access::ReadRandom];
+        assert!(cost.parallel == 2 && cost.parallel_is_minimum, "{cost:?}");
+        assert_eq!(profile.deepest(Access::ReadRandom), Some(2));
+    }
+
+    #[test]
+    fn bytes_that_take_no_time_have_no_bandwidth() {
+        let mut points = points(Access::ReadRandom);
+        points.iter_mut().for_each(|point| point.requests_per_s = 200.0);
+        let profile = DeviceProfile::new("/d".into(), true, points);
+        let cost = profile.costs[&Access::ReadRandom];
+        assert_eq!((cost.bandwidth, cost.per_op), (None, Nanos::from_millis(5)));
+        assert_eq!(cost.model().cost(Bytes::mib(1)), Nanos::from_millis(5) + Nanos(1));
+        assert!(serde_json::to_value(cost).unwrap()["bandwidth"].is_null());
     }
 
     #[test]

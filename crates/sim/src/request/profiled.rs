@@ -144,7 +144,7 @@ fn times(
         }
         (Some(_), ..) => None,
         // All channels together have the bandwidth that was fitted.
-        (None, ..) => Rate::new((cost.bandwidth.bytes_per_s() / u64::from(channels)).max(1)),
+        (None, ..) => cost.bandwidth.and_then(|rate| Rate::new((rate.bytes_per_s() / u64::from(channels)).max(1))),
     };
     let mut times = ChannelTimes { transit: Nanos::ZERO, latency, bandwidth };
     if let Some((bytes, took)) = small {

@@ -44,7 +44,6 @@ pub fn run(core: &Core) {
         }
         round_at = now;
         core.pace_all(now);
-        core.let_hosts_read_ahead(now);
         core.recording.end_if_due(now, &core.policy, |policy| operator::follow(core, policy));
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(FLUSH_EVERY_ROUNDS) {

@@ -153,17 +153,6 @@ impl Core {
         synced
     }
 
-    /// Lets the host read ahead of a job that has a target for itself: right behind several pages that are in memory it asks the device in the
-    /// same request for more than is wanted, which whoever reads all of a file in no order finds later. While others use the target they
-    /// would wait for what it reads past the arbiter. To be called ten times a second or so.
-    pub fn let_hosts_read_ahead(&self, now: Nanos) {
-        for target in self.targets.iter().filter(|target| target.read_ahead.is_some()) {
-            if let Some(id) = target.id {
-                self.store.objects().read_as_asked(id, target.is_shared(now));
-            }
-        }
-    }
-
     /// Has old pages of all targets written back: to be called ten times a second or so.
     pub fn pace_all(&self, now: Nanos) {
         for target in &self.targets {

@@ -3,8 +3,8 @@
 //! The host reads ahead for programs of its own by what each open file is asked for. Here many clients share one, and a part
 //! of their requests is served only if the bytes are in memory, so the host sees no stream and every request waits for the
 //! device. So the server looks for streams itself ([`FileReads`]), and has the target's engine read ahead of them. What the host
-//! itself would read ahead is switched off ([`isonomia_store::StoreConfig::reads_as_asked`]) while several jobs use the target: it would be
-//! read past the arbiter, and others would wait and pay for it.
+//! itself would read ahead of a stream is switched off ([`isonomia_store::StoreConfig::reads_as_asked`]): it would be read past
+//! the arbiter, and others would wait and pay for it.
 //!
 //! # Who pays
 //! The job whose stream it is. While others use the target, windows are small and are cut into *pieces*, each a request of

@@ -40,7 +40,7 @@ pub struct StoreConfig {
     /// system says that it can do that.
     pub direct_on_request: Vec<TargetId>,
     /// Targets of which the host is to read what it is asked for, and nothing ahead of that: whoever uses the store reads ahead
-    /// for those whose turn it is ([`crate::Extent::read_ahead`]), and may change that ([`crate::ObjectStore::read_as_asked`]).
+    /// for those whose turn it is ([`crate::Extent::read_ahead`]).
     pub reads_as_asked: Vec<TargetId>,
     /// Bounds of the caches.
     pub bounds: Bounds,

@@ -372,12 +372,6 @@ impl ObjectStore {
         self.targets.takes_direct(target)
     }
 
-    /// Has the host read nothing ahead of what it is asked for of the objects of a target, or as it sees fit, from the next read of each on:
-    /// at first it is as [`crate::StoreConfig::reads_as_asked`] says.
-    pub fn read_as_asked(&self, target: TargetId, is_so: bool) {
-        self.targets.read_as_asked(target, is_so);
-    }
-
     pub(crate) fn read_error(
         &self,
         content: &Content,

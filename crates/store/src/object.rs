@@ -27,8 +27,6 @@ use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The directory of a target that has them.
 pub(crate) const DIRECTORIES_NAME: &str = "objects";
@@ -94,7 +92,7 @@ struct Target {
     is_direct: bool,
     /// Writes that ask for it go past it.
     takes_direct: bool,
-    reads_as_asked: Arc<AtomicBool>,
+    reads_as_asked: bool,
     entries: Entries,
 }
 
@@ -173,7 +171,7 @@ impl Targets {
         let pages = fd.map_err(fail)?;
         let direct = if target.is_direct { Some(open(OFlags::DIRECT).map_err(fail)?) } else { None };
         let count = &self.open.descriptors;
-        objects.put(index, ObjectFile::new(pages, direct, &target.reads_as_asked, self.fence.clone(), count));
+        objects.put(index, ObjectFile::new(pages, direct, target.reads_as_asked, self.fence.clone(), count));
         self.open.admit(content, index);
         Ok(())
     }
@@ -189,11 +187,6 @@ impl Targets {
         if direct.is_ok_and(|direct| object.add_direct(direct)) {
             self.open.make_room();
         }
-    }
-
-    /// See [`crate::Store::read_as_asked`].
-    pub fn read_as_asked(&self, target: TargetId, is_so: bool) {
-        self.all.iter().filter(|t| t.id == target).for_each(|t| t.reads_as_asked.store(is_so, Relaxed));
     }
 
     /// Whether writes to a target go past the page cache if they ask for it.
@@ -445,7 +438,6 @@ impl Target {
         }
         let takes_direct = !is_direct && on_request && probed == Ok(true);
         let (id, is_direct, entries) = (target.id, is_direct && probed.is_ok(), Entries::new(syncs_names(&objects)));
-        let reads_as_asked = Arc::new(AtomicBool::new(reads_as_asked));
         Ok(Self { id, path, objects, is_direct, takes_direct, reads_as_asked, entries })
     }
 }

@@ -20,8 +20,8 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 /// Offsets, lengths, and memory are multiples of this.
@@ -45,10 +45,6 @@ pub(crate) struct ObjectFile {
     direct: OnceLock<OwnedFd>,
     /// Everything goes past the page cache, by `direct`, and not just what asks for that.
     is_past: bool,
-    /// Whether the host is to read nothing ahead of what it is asked for: of all objects of a target, and may change at any time.
-    reads_as_asked: Arc<AtomicBool>,
-    /// What it was told last.
-    is_told_so: AtomicBool,
     fence: Arc<Fence>,
     /// Of descriptors of all objects, these included.
     count: Arc<AtomicUsize>,
@@ -56,7 +52,7 @@ pub(crate) struct ObjectFile {
 
 impl From<OwnedFd> for ObjectFile {
     fn from(pages: OwnedFd) -> Self {
-        Self::new(pages, None, &Arc::default(), Arc::default(), &Arc::default())
+        Self::new(pages, None, false, Arc::default(), &Arc::default())
     }
 }
 
@@ -74,32 +70,22 @@ impl AsFd for ObjectFile {
 
 impl ObjectFile {
     /// The object that `pages` and `direct` are open descriptors of, which are added to `count`; `fence` says whether it may be
-    /// changed. The host reads nothing ahead of what it is asked for while `reads_as_asked`.
+    /// changed. The host reads nothing ahead of what it is asked for if `reads_as_asked`.
     pub fn new(
         pages: OwnedFd,
         direct: Option<OwnedFd>,
-        reads_as_asked: &Arc<AtomicBool>,
+        reads_as_asked: bool,
         fence: Arc<Fence>,
         count: &Arc<AtomicUsize>,
     ) -> Self {
+        if reads_as_asked {
+            // It is no more than advice: a host that refuses it reads ahead.
+            let _ = rustix::fs::fadvise(&pages, 0, None, Advice::Random);
+        }
         let is_past = direct.is_some();
         count.fetch_add(1 + usize::from(is_past), Relaxed);
         let direct = direct.map_or_else(OnceLock::new, OnceLock::from);
-        let (reads_as_asked, is_told_so, count) = (reads_as_asked.clone(), AtomicBool::new(false), count.clone());
-        let file = Self { pages: Arc::new(pages), direct, is_past, reads_as_asked, is_told_so, fence, count };
-        file.tell_host();
-        file
-    }
-
-    /// Tells the host whether it is to read ahead, if that has changed.
-    fn tell_host(&self) {
-        let reads_as_asked = self.reads_as_asked.load(Relaxed);
-        if self.is_told_so.load(Relaxed) != reads_as_asked {
-            self.is_told_so.store(reads_as_asked, Relaxed);
-            // It is no more than advice: a host that refuses it reads ahead.
-            let advice = if reads_as_asked { Advice::Random } else { Advice::Normal };
-            let _ = rustix::fs::fadvise(&self.pages, 0, None, advice);
-        }
+        Self { pages: Arc::new(pages), direct, is_past, fence, count: count.clone() }
     }
 
     /// Whether there is a descriptor past the page cache.
@@ -145,7 +131,6 @@ impl ObjectFile {
         // The last block of the longest file ends behind what a host takes for an offset.
         let len = usize::try_from(FILE_SIZE_MAX.saturating_sub(offset)).unwrap_or(usize::MAX).min(sink.len());
         let sink = sink.part(0..len);
-        self.tell_host();
         match self.past() {
             None if may_wait => read_at(&self.pages, offset, sink),
             None => read_cached_at(&self.pages, offset, sink),
@@ -323,7 +308,6 @@ pub(crate) fn probe(dir: &Path) -> Result<bool, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::pages_in_memory;
     use proptest::prelude::*;
 
     /// A file of this test's that is used past the page cache, where that is possible.
@@ -337,40 +321,9 @@ mod tests {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | more;
             rustix::fs::open(dir.path().join("object"), flags, Mode::from_raw_mode(0o600)).unwrap()
         };
-        let file = ObjectFile::new(
-            open(OFlags::empty()),
-            Some(open(OFlags::DIRECT)),
-            &Arc::default(),
-            Arc::default(),
-            &Arc::default(),
-        );
+        let file =
+            ObjectFile::new(open(OFlags::empty()), Some(open(OFlags::DIRECT)), true, Arc::default(), &Arc::default());
         Some((dir, file))
-    }
-
-    #[test]
-    fn the_host_reads_ahead_only_while_it_is_to() {
-        const PAGES: usize = 64;
-        let reads_as_asked = Arc::new(AtomicBool::new(true));
-        let pages = OwnedFd::from(tempfile::tempfile().unwrap());
-        rustix::io::pwrite(&pages, &vec![7; PAGES * ALIGN], 0).unwrap();
-        rustix::fs::fsync(&pages).unwrap();
-        let file = ObjectFile::new(pages.try_clone().unwrap(), None, &reads_as_asked, Arc::default(), &Arc::default());
-        for is_so in [true, false, true] {
-            reads_as_asked.store(is_so, Relaxed);
-            // What is on its way to memory cannot be dropped.
-            read_at(&pages, 0, &mut vec![0; PAGES * ALIGN]).unwrap();
-            rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-            if pages_in_memory(&file, PAGES).contains(&true) {
-                isonomia_testbed::skip("the host keeps files in memory here");
-                return;
-            }
-            for page in 10..14 {
-                let mut bytes = [0; ALIGN];
-                file.read(page * ALIGN as u64, Sink::from(&mut bytes[..]), true).unwrap();
-            }
-            let there = pages_in_memory(&file, PAGES).into_iter().filter(|is_there| *is_there).count();
-            assert_eq!(there == 4, is_so, "{there} pages are in memory");
-        }
     }
 
     proptest! {
@@ -417,6 +370,20 @@ mod tests {
         }
         read_at(&file.pages, 8192, &mut back).unwrap();
         assert_eq!(is_cached(&mut back), Ok(4096));
+    }
+
+    #[test]
+    fn the_host_reads_nothing_ahead_of_a_stream() {
+        let Some((_dir, mut file)) = scratch() else { return };
+        assert_eq!(file.write(0, Source::from(&vec![5; 1 << 20]), WriteMode::Usual), (1 << 20, None));
+        file.is_past = false;
+        let mut block = [0; ALIGN];
+        for at in 0..8 {
+            assert_eq!(file.read(at * ALIGN as u64, Sink::from(&mut block), true), Ok(ALIGN));
+        }
+        let ahead = file.read(8 * ALIGN as u64, Sink::from(&mut block), false);
+        // Or the host does not tell.
+        assert!(matches!(ahead, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{ahead:?}");
     }
 
     #[test]

@@ -40,13 +40,6 @@ impl Target {
         Manner { time_max: CHUNK_TIME_LONG, chunks_max: Some(CHUNKS_LONG), is_counted: is_shared }
     }
 
-    /// Whether several jobs have used the target lately, or some are promised a latency.
-    pub fn is_shared(&self, now: Nanos) -> bool {
-        let queue = self.queue();
-        let is_user = |(user, at): &(JobId, Nanos)| *user != NOBODY && *at > Nanos::ZERO && now.since(*at) < LATELY;
-        queue.users.iter().filter(|user| is_user(user)).count() > 1 || queue.dispatcher.latency(now).is_some()
-    }
-
     /// Whether a write that took so long to be served left its bytes in the host's memory, to be brought to the device later:
     /// what it took says nothing of the device then. It may take longer if it `is_behind` a write past the page cache, for which it waits.
     pub fn is_kept(&self, took: Nanos, is_behind: bool, header: &RequestHeader) -> bool {

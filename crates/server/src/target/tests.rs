@@ -75,7 +75,6 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
     let [reader, other] = ["reader", "other"].map(|name| connect(&jobs, &target, name));
     let ms = |ms: u64| Nanos::from_secs(1) + Nanos::from_millis(ms);
     assert_eq!(target.read_ahead_manner(ms(0), reader.job.id), read_ahead::Manner::AtOnce, "it is alone");
-    assert!(!target.is_shared(ms(0)));
     let (work, range) = (Nanos::from_micros(5), 0..128 << 10);
     let piece = || Piece {
         of: crate::pages::PagesOf::File(isonomia_units::Ino(7)),
@@ -106,9 +105,6 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
         target.complete(ms(at + 1), &work.pending, work.id, Nanos::ZERO).unwrap();
     }
     assert!(matches!(target.next_action(ms(33)), Action::ReadAhead(..)));
-    assert!(!target.is_shared(ms(34)), "what is read ahead is no use of it");
-    target.enqueue(ms(34), pending(&target, &reader, Op::Read, 4096)).unwrap();
-    assert!(target.is_shared(ms(34)) && !target.is_shared(ms(2_000)));
 }
 
 /// Engines serve writes for as long as these are taken for slow, and most of them need not wait.

@@ -16,10 +16,8 @@ const ORDERS: u64 = 16;
 const CALLS_MAX: u64 = 1 << 16;
 /// What is in memory is in pages.
 const PAGE_BYTES: u64 = 4096;
-/// A host reads so many at once at most, unless it is told otherwise.
-const HOST_PAGES_MAX: usize = 32;
 
-/// What the server and its host do for the neighbours of what was read, for each call on average.
+/// What the server does for the neighbours of what was read, for each call on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Neighbours {
     /// The part of the calls that waits for the device: more than 0, 1 at most.
@@ -28,16 +26,13 @@ pub(super) struct Neighbours {
     pub windows: f64,
     /// Their bytes.
     pub ahead_bytes: f64,
-    /// Bytes that calls that wait have from the device beyond their own.
-    pub host_bytes: f64,
 }
 
 impl Neighbours {
     /// Where nothing is read ahead.
-    pub const NONE: Self = Self { waiting: 1.0, windows: 0.0, ahead_bytes: 0.0, host_bytes: 0.0 };
+    pub const NONE: Self = Self { waiting: 1.0, windows: 0.0, ahead_bytes: 0.0 };
 
-    /// Of files of this length, by the rules of the server and of Linux (`page_cache_sync_ra`, `mm/readahead.c`, without what a
-    /// host reads when it comes to the end of what it has read before). What is read ahead is taken to be in memory before the next call
+    /// Of files of this length, by the rules of the server. What is read ahead is taken to be in memory before the next call
     /// begins. O(`ORDERS` · calls of a file).
     pub fn of_file(file: Bytes, call: Bytes) -> Self {
         let calls = file.0 / call.0;
@@ -53,11 +48,9 @@ impl Neighbours {
             all.waiting += reads.waiting;
             all.windows += reads.windows;
             all.ahead_bytes += reads.ahead_bytes;
-            all.host_bytes += reads.host_bytes;
         }
         let each = |sum: u64| sum as f64 / (ORDERS * calls) as f64;
-        let (ahead_bytes, host_bytes) = (each(all.ahead_bytes), each(all.host_bytes));
-        Self { waiting: each(all.waiting), windows: each(all.windows), ahead_bytes, host_bytes }
+        Self { waiting: each(all.waiting), windows: each(all.windows), ahead_bytes: each(all.ahead_bytes) }
     }
 
     /// How many calls of so many bytes the device has the time for in a second, with what is read ahead of them. Where nothing is, the
@@ -75,7 +68,7 @@ impl Neighbours {
             f64::from(count) / self.waiting.mul_add(read, self.windows * window)
         });
         let of_bandwidth = device.bandwidth.map_or(f64::INFINITY, |bandwidth| {
-            bandwidth.bytes_per_s() as f64 / self.waiting.mul_add(call.0 as f64, self.ahead_bytes + self.host_bytes)
+            bandwidth.bytes_per_s() as f64 / self.waiting.mul_add(call.0 as f64, self.ahead_bytes)
         });
         of_channels.min(of_bandwidth)
     }
@@ -90,7 +83,6 @@ struct File {
     waiting: u64,
     windows: u64,
     ahead_bytes: u64,
-    host_bytes: u64,
 }
 
 impl File {
@@ -101,9 +93,6 @@ impl File {
         let transfers: Vec<_> = transfers.map(|range| (self.pages(&range).iter().all(|page| *page), range)).collect();
         self.waiting += u64::from(!transfers.iter().all(|(is_in_memory, _)| *is_in_memory));
         for (is_from_memory, transfer) in transfers {
-            if !is_from_memory {
-                self.host_reads(&transfer);
-            }
             self.pages(&transfer).fill(true);
             let is_continued = transfer.start > range.start;
             let read = Read { job: JobId(0), range: transfer, is_from_memory, is_continued };
@@ -115,19 +104,6 @@ impl File {
             self.windows += u64::from(bytes > 0);
             self.ahead_bytes += bytes;
         }
-    }
-
-    /// What the host reads in the same request: right behind more pages in memory than are asked for, as many again.
-    fn host_reads(&mut self, range: &Range<u64>) {
-        let pages = |bytes: u64| bytes.div_ceil(PAGE_BYTES) as usize;
-        let (first, asked) = ((range.start / PAGE_BYTES) as usize, pages(range.end - range.start));
-        let before = self.in_memory[..first].iter().rev().take(HOST_PAGES_MAX).take_while(|page| **page).count();
-        let ahead = if before > asked { before.min(HOST_PAGES_MAX.saturating_sub(asked)) } else { 0 };
-        let end = range.end + ahead as u64 * PAGE_BYTES;
-        let pages = self.pages(&(range.end..end));
-        let bytes = pages.iter().filter(|page| !**page).count() as u64 * PAGE_BYTES;
-        pages.fill(true);
-        self.host_bytes += bytes;
     }
 
     /// The pages of a range, as far as they are in the file.
@@ -145,21 +121,12 @@ mod tests {
     #[test]
     fn each_byte_comes_from_the_device_once() {
         for (file, call) in [(16 << 20, 256 << 10), (16 << 20, 64 << 10), (32 << 20, 1 << 20), (16 << 20, 4 << 10)] {
-            let Neighbours { waiting, windows, ahead_bytes, host_bytes } =
-                Neighbours::of_file(Bytes(file), Bytes(call));
+            let Neighbours { waiting, windows, ahead_bytes } = Neighbours::of_file(Bytes(file), Bytes(call));
             assert!(waiting > 0.0 && waiting <= 1.0 && windows <= 1.0, "{call}: {waiting}, {windows}");
             // A call waits that finds some of its bytes only.
-            let bytes = waiting.mul_add(call as f64, ahead_bytes + host_bytes) / call as f64;
+            let bytes = waiting.mul_add(call as f64, ahead_bytes) / call as f64;
             assert!((1.0..1.3).contains(&bytes), "{call}: {bytes} of what is read");
         }
-    }
-
-    #[test]
-    fn short_calls_have_more_of_the_file_than_they_ask_for() {
-        let of = |call: u64| Neighbours::of_file(Bytes(16 << 20), Bytes(call));
-        let (short, long) = (of(4 << 10), of(128 << 10));
-        assert!(short.windows < 0.01 && (0.6..0.8).contains(&short.waiting), "{short:?}");
-        assert!(long.host_bytes == 0.0, "a host reads no more than that at once: {long:?}");
     }
 
     #[test]

@@ -288,7 +288,7 @@ class MetadataOnDeviceThatHangs(DeviceCase):
                 # It is there before: whatever is being changed when the device hangs may keep a directory from being opened.
                 waits = self.program(server, "python3", "-c", CHANGE_NAMES, PREFIX, timeout_s=100, stdin=subprocess.PIPE)
                 self.assertEqual("changing\n", next_line(waits), waits.poll())
-                # As a host does that is short of memory: nothing that open files need has to be read by then.
+                # As a host does that is asked to drop its page cache: nothing that open files need has to be read by then.
                 device.forget()
                 device.hang()
                 self.addCleanup(device.go_on)

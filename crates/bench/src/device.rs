@@ -41,7 +41,7 @@ const CHANNELS_MAX: i64 = BACKGROUND_MAX as i64;
 const LATENCY_MAX: Nanos = Nanos::from_secs(3600);
 /// On less, mkfs.ext4 makes no journal, or no file system.
 const SIZE_MIN: Bytes = Bytes::mib(4);
-/// What is written lies in memory: that is more than any host has.
+/// What is written lies in memory, of which most hosts have less.
 const SIZE_MAX: Bytes = Bytes::mib(1 << 20);
 /// The kernel may remember what this file system says of its two names.
 const TTL: Duration = Duration::from_secs(3600);

@@ -83,7 +83,10 @@ fn what_was_measured_is_printed_also_where_it_cannot_be_kept() {
 
 #[test]
 fn a_file_system_in_memory_is_not_taken_for_a_device() {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        isonomia_testbed::skip("there is no directory in memory here");
+        return;
+    };
     let output = isonomia(&["device", "profile", text(dir.path()), "--seconds", "1"]).success();
     let printed = String::from_utf8(output.get_output().stdout.clone()).unwrap();
     assert!(printed.starts_with(&format!("{} (in memory)\n", dir.path().display())), "{printed}");

@@ -78,7 +78,8 @@ impl JournalRoom {
         }
         self.descriptor.write_all_at(&bytes, begin).map_err(|e| errno(&e))?;
         self.zeros_end = end;
-        // Without it there is room all the same.
+        // Two of them could be more than this process may lock. Without any there is room all the same.
+        self.resident = None;
         self.resident = Resident::new(journal, self.position()?, end).ok();
         Ok(())
     }

@@ -176,9 +176,13 @@ fn room(journal: &File, path: &Path, is_quiet: bool) -> Option<JournalRoom> {
 
 fn open(dir: &Path, number: u64) -> Result<Option<File>, Errno> {
     let path = journal::path(dir, number);
-    // Where there is none no descriptor is needed to see that.
-    let opened =
-        rustix::fs::stat(&path).and_then(|_| rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()));
+    let open = |more| rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC | more, Mode::empty());
+    // Where there is none no descriptor is needed to see that. The time of an access is a change, for which the file system may wait for its device,
+    // and to map the file is an access. Only the owner may have it left out.
+    let opened = rustix::fs::stat(&path).and_then(|_| match open(OFlags::NOATIME) {
+        Err(Errno::PERM) => open(OFlags::empty()),
+        opened => opened,
+    });
     match opened {
         Ok(fd) => Ok(Some(fd.into())),
         Err(Errno::NOENT) => Ok(None),

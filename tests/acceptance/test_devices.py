@@ -6,6 +6,7 @@ import signal
 import subprocess
 import tempfile
 import textwrap
+import time
 from pathlib import Path
 
 from service import PREFIX, Case, bench, clean_environment, next_line, wait_for
@@ -199,6 +200,15 @@ class Devices(DeviceCase):
         self.assertEqual(0, device.wait(timeout=30))
         self.assertEqual("ready\n", is_told and device.stdout.readline())
         self.assertFalse(os.path.ismount(place))
+
+    def test_a_read_takes_no_less_than_the_latency(self):
+        device = Device(self, "--latency", "50ms", "--size", "64MiB")
+        path = device.place / "file"
+        path.write_bytes(b"-" * 4096)
+        device.forget()
+        begin = time.monotonic()
+        self.assertEqual(4096, len(path.read_bytes()))
+        self.assertGreaterEqual(time.monotonic() - begin, 0.05)
 
     def test_a_target_has_many_requests_in_service(self):
         device = Device(self, "--latency", "20ms", "--size", "256MiB")

@@ -166,7 +166,7 @@ impl Device {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether requests take their time from now on. Where not, those that are in service are done as well.
+    /// Whether requests take their time from now on. If not, those in service are answered at once, too.
     fn set_timed(&self, is_timed: bool) {
         self.queue().is_timed = is_timed;
         self.has_more.notify_one();

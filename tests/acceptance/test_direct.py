@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import unittest
 from pathlib import Path
 
 from gluster import Gluster, can_have_gluster
-from service import PREFIX, Case, Mount, why_no_mount
+from service import PREFIX, Case, Mount, isonomia, why_no_mount
 
 # Writes 1 MiB in each of the ways in which a descriptor comes to its flag, and one without it.
 WRITE = """
@@ -155,9 +156,9 @@ class DirectOnGluster(Copies):
     def server(self, *options):
         home = Path(tempfile.mkdtemp(prefix="isonomia-gluster-"))
         self.addCleanup(shutil.rmtree, home)
-        gluster = Gluster(home / "volume")
-        self.addCleanup(gluster.remove)
-        return super().server(*options, directory=gluster.mounts[0] / "files")
+        self.gluster = Gluster(home / "volume")
+        self.addCleanup(self.gluster.remove)
+        return super().server(*options, directory=self.gluster.mounts[0] / "files")
 
     def test_which_descriptors_write_past_the_page_cache(self):
         for cache in ["auto", "always"]:
@@ -168,3 +169,9 @@ class DirectOnGluster(Copies):
 
     def test_copies_that_are_compared_afterwards(self):
         self.copy_and_compare(self.server())
+
+    def test_the_profile_of_the_volume_is_measured_past_the_page_cache(self):
+        self.server()
+        command = [isonomia(), "device", "profile", self.gluster.mounts[0] / "files", "--seconds", "3", "--json"]
+        profile = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+        self.assertTrue(profile["is_direct"])

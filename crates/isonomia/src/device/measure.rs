@@ -112,8 +112,9 @@ impl Measurement {
             });
             match filled {
                 Ok((file, file_bytes)) => {
-                    // File systems in memory take the flag as well, and have no device to go to.
-                    let way = if is_volatile(&file, dir)? { Way::Memory } else { way };
+                    // File systems in memory take the flag as well, and have no device to go to. Some on a network tell nothing of a
+                    // file without a name.
+                    let way = if is_volatile(std::fs::File::open(dir)?, dir)? { Way::Memory } else { way };
                     return Ok(Self { file, way, file_bytes, deadline: begun + time, time });
                 }
                 Err(error) => failure = Some(error),

@@ -94,10 +94,11 @@ impl Core {
     /// Has the kernel bring what a read waits for to memory; gives it back where that is not possible, or not all.
     pub fn fetch(&self, target: &Target, mut work: Box<Work>) -> Result<(), Box<Work>> {
         OWN.with_borrow_mut(|own| {
+            work.pending.neighbours = Bytes(0);
             let Some(own) = own else { return Err(work) };
             let Some(entry) = own.free.last().copied() else { return Err(work) };
             let pages = execute::host_pages(self, &work.pending.connection, &work.pending.header);
-            let pages = pages.map(|pages| self.with_neighbours(target, &mut work, pages));
+            let pages = pages.map(|pages| self.block_of(target, &mut work, &pages).unwrap_or(pages));
             if !pages.is_some_and(|pages| own.ring.ask(entry as u64, pages)) {
                 work.pending.neighbours = Bytes(0);
                 return Err(work);

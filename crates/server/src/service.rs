@@ -264,16 +264,17 @@ impl Core {
             return target.give_up(&work.pending, work.id);
         }
         let Pending { op, header, .. } = &work.pending;
-        let bytes = u64::from(header.len);
         // What neither reads nor writes is measured in any case, where it is done. Writes past the page cache, and those that
         // wait for them, say nothing of the others.
         let is_measured =
             reads_or_writes(*op) && !target.is_past_cache(*op, header) && !self.is_behind_direct(target, *op, header);
         let pace = target.engine.pace(Kind::of(*op)).filter(|_| is_measured);
         let Some(pace) = pace else { return self.serve_now(target, work, begun, scratch) };
-        pace.measure(begun, bytes, || {
-            self.bring_neighbours(target, &mut work);
+        pace.measure(begun, || {
+            self.bring_block(target, &mut work, scratch);
+            let bytes = u64::from(work.pending.header.len) + work.pending.neighbours.0;
             self.serve_now(target, work, begun, scratch);
+            bytes
         });
     }
 

@@ -25,34 +25,37 @@ impl Core {
             && execute::host_pages(self, connection, header).is_some()
     }
 
-    /// The pages that a read waits for, or the block that they are in, if all of that is to be read.
-    pub fn with_neighbours(&self, target: &Target, work: &mut Work, pages: HostPages) -> HostPages {
+    /// The block that is to be read instead of the `pages` of a read, if these are not in memory and it is.
+    pub fn block_of(&self, target: &Target, work: &mut Work, pages: &HostPages) -> Option<HostPages> {
         let Pending { connection, header, neighbours, .. } = &mut work.pending;
-        if pages.len <= BLOCK_BYTES / 2
-            && let Some(streams) = &target.read_ahead
-            && target.read_ahead_manner(clock::now(), connection.job.id) == Manner::AtOnce
-            && let Some(around_bytes) = pages.block(AROUND_BYTES).and_then(|around| around.cached_bytes())
-            && let Some(block) = pages.block(BLOCK_BYTES)
-            && let Some(missing_bytes) =
-                streams.missing_of_block(PagesOf::request(header), around_bytes, pages.len, || block.cached_bytes())
-        {
-            *neighbours = Bytes(missing_bytes);
-            return block;
+        *neighbours = Bytes(0);
+        let streams = target.read_ahead.as_ref()?;
+        // Who else uses a target whose speed is told is not known there.
+        if target.prices.is_none() || pages.cached_bytes()? >= pages.len {
+            return None;
         }
-        pages
+        if target.read_ahead_manner(clock::now(), connection.job.id) != Manner::AtOnce {
+            return None;
+        }
+        let (around, block) = (pages.block(AROUND_BYTES)?, pages.block(BLOCK_BYTES)?);
+        let (of, around_bytes) = (PagesOf::request(header), around.cached_bytes()?);
+        let missing = streams.missing_of_block(of, around_bytes, pages.len, || block.cached_bytes())?;
+        *neighbours = Bytes(missing);
+        Some(block)
     }
 
     /// Has the host read the block of a read that waits, if that is to be read, where it does not tell what is in memory: there each
     /// read waits for a request of its own.
-    pub fn bring_neighbours(&self, target: &Target, work: &mut Work) {
-        let header = &work.pending.header;
-        if work.pending.op != Op::Read || target.engine.may_tell() || target.read_ahead.is_none() {
+    pub fn bring_block(&self, target: &Target, work: &mut Work, scratch: &mut Vec<u8>) {
+        let Pending { connection, header, op, .. } = &work.pending;
+        let is_short = *op == Op::Read && u64::from(header.len) <= PAGES_LEN_MAX;
+        if !is_short || target.engine.may_tell() || target.read_ahead.is_none() {
             return;
         }
-        let Some(pages) = execute::host_pages(self, &work.pending.connection, header) else { return };
-        let pages = self.with_neighbours(target, work, pages);
-        if work.pending.neighbours > Bytes(0) {
-            pages.read(&mut [0; BLOCK_BYTES as usize]);
+        let Some(pages) = execute::host_pages(self, connection, header) else { return };
+        if let Some(block) = self.block_of(target, work, &pages) {
+            scratch.resize(scratch.len().max(BLOCK_BYTES as usize), 0);
+            block.read(scratch);
         }
     }
 }

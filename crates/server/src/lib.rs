@@ -82,7 +82,6 @@ mod segments;
 mod service;
 mod sessions;
 mod shadow;
-mod short_reads;
 mod stalls;
 mod start_error;
 mod status;

@@ -26,7 +26,6 @@ mod rules;
 mod running;
 mod scrub;
 mod segments;
-mod short_reads;
 mod sizes;
 mod stripes;
 mod syncs;

@@ -88,7 +88,7 @@ impl Load {
         let size = self.bytes_max.unwrap_or(u64::MAX).min(each as u64 * pool.file_bytes);
         let mut text = format!(
             "[global]\nioengine=psync\ndirectory={}\nrw={}\nbs={}\nfilesize={}\nsize={size}\ndirect={}\nallow_file_create=0\ninvalidate=0\nfadvise_hint=0\n\
-             group_reporting=1\nfile_service_type=sequential\n",
+             group_reporting=1\n",
             dir.display().to_string().replace(':', "\\:"),
             self.access.word(),
             self.block_bytes,
@@ -96,7 +96,11 @@ impl Load {
             u8::from(self.is_direct),
         );
         if self.is_endless {
-            text += "time_based=1\n";
+            // Told to take its files one after the other, fio would stay with the first, and have all of it from memory.
+            let calls = (pool.file_bytes / self.block_bytes).max(1);
+            let _ = writeln!(text, "time_based=1\nfile_service_type=roundrobin:{calls}");
+        } else {
+            text += "file_service_type=sequential\n";
         }
         if let Some(time) = self.runs_for {
             let _ = writeln!(text, "runtime={}ms", time.0 / 1_000_000);

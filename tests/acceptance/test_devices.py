@@ -264,7 +264,12 @@ class Devices(DeviceCase):
             server.run("python3", "-c", textwrap.dedent(WORK_ELSEWHERE), PREFIX, fast[repeat])
             server.run("ls", "-l", PREFIX)
             self.assertEqual(3, len(server.status()["targets"]))
+        # The operator is told which it is.
+        told = "NO ANSWER FROM TARGET 0 "
+        wait_for(lambda: told in server.operate("status").stdout, 30)
+        self.assertNotIn("NO ANSWER FROM TARGET 1 ", server.operate("status").stdout)
         device.go_on()
+        wait_for(lambda: told not in server.operate("status").stdout, 60)
         for program in writers:
             out, err = program.communicate(timeout=100)
             self.assertEqual(("written\n", 0), (out, program.returncode), err)

@@ -9,6 +9,8 @@ use isonomia_proto::control::{
 use isonomia_units::{Bytes, Nanos};
 use std::fmt::Write;
 
+/// A device that has had a request for this long is told of: it may hang.
+const NO_ANSWER_MIN: Nanos = Nanos::from_secs(5);
 /// Classes of rules that are shown at most.
 const RATES_SHOWN: usize = 20;
 
@@ -40,6 +42,9 @@ pub fn status(status: &Status) -> String {
     }
     if let Some(failure) = status.metadata_failure {
         let _ = writeln!(text, "{}\n", no_changes(failure));
+    }
+    for line in status.targets.iter().filter_map(no_answer) {
+        let _ = writeln!(text, "{line}\n");
     }
     if let Some(line) = scrub(&status.scrub) {
         let _ = writeln!(text, "{line}\n");
@@ -125,6 +130,14 @@ pub fn no_changes(failure: MetadataFailure) -> String {
         }
     };
     format!("NO CHANGES OF METADATA: {reason}")
+}
+
+/// What is said of a target whose device has had a request for long.
+pub fn no_answer(target: &TargetStatus) -> Option<String> {
+    let oldest = target.oldest_ns.map(Nanos).filter(|oldest| *oldest >= NO_ANSWER_MIN)?;
+    let (name, dir, waiting) = (&target.target, &target.dir, target.queued + target.in_service);
+    let since = seconds(oldest.as_secs_f64());
+    Some(format!("NO ANSWER FROM TARGET {name} ({dir}): its device has had a request for {since}; {waiting} wait"))
 }
 
 fn scrub(scrub: &ScrubStatus) -> Option<String> {

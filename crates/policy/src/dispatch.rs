@@ -524,6 +524,12 @@ impl<R, A> Dispatcher<R, A> {
         self.in_service
     }
 
+    /// Since when the oldest of the requests is at the device that are there; `None` if none is. Linear in the requests that are
+    /// here.
+    pub fn oldest_at_device(&self) -> Option<Nanos> {
+        self.entries.iter().filter_map(|(_, entry)| entry.entered.as_ref()).map(Entered::at).min()
+    }
+
     /// Whose the device's time was.
     pub fn attribution(&self) -> &Attribution {
         &self.attribution

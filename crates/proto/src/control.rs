@@ -478,6 +478,10 @@ pub struct TargetStatus {
     /// emulated device and of the metadata service.
     #[serde(default)]
     pub busy_ns_total: Option<u64>,
+    /// How long the oldest of the requests is at its device that are there, flushes among them; `None` if none is, or where
+    /// `busy_ns_total` is not measured either.
+    #[serde(default)]
+    pub oldest_ns: Option<u64>,
     /// What was learnt of what its device takes, for each kind of access that there was lately.
     #[serde(default)]
     pub costs: Vec<CostStatus>,

@@ -515,6 +515,7 @@ impl Target {
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
             busy_ns_total: self.prices.is_some().then_some(queue.dispatcher.attribution().busy().0),
+            oldest_ns: queue.dispatcher.oldest_at_device().map(|since| now.since(since).0),
             costs: self.prices.as_ref().map(Prices::status).unwrap_or_default(),
             dirty_bytes: dirty.map(|(dirty, _)| dirty.0),
             dirty_bytes_max: dirty.map(|(_, most)| most.0),

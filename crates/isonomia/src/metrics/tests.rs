@@ -75,6 +75,7 @@ pub fn sample_status() -> Status {
         requests_total: 12_345,
         service_ns_total: 12_000_000_000,
         busy_ns_total: None,
+        oldest_ns: None,
         costs: Vec::new(),
         dirty_bytes: Some(24 << 20),
         dirty_bytes_max: Some(512 << 20),
@@ -83,6 +84,7 @@ pub fn sample_status() -> Status {
         bandwidth_bytes_per_s: None,
         per_op_ns: 0,
         busy_ns_total: Some(11_500_000_000),
+        oldest_ns: Some(12_300_000_000),
         costs: vec![
             cost("read-random", 85_300, Some(1_230 << 20), Some(0.125)),
             cost("write-sequential", 12_000, Some(410 << 20), None),

@@ -125,6 +125,9 @@ fn notes(report: &Report<'_>) -> String {
         if let Some(failure) = status.metadata_failure {
             let _ = writeln!(lines, "{name}: {}", table::no_changes(failure));
         }
+        for line in status.targets.iter().filter_map(table::no_answer) {
+            let _ = writeln!(lines, "{name}: {line}");
+        }
         if status.checksums.damaged_total > 0 {
             let _ =
                 writeln!(lines, "{name}: DAMAGE: blocks were found damaged {} times", status.checksums.damaged_total);

@@ -64,7 +64,17 @@ pub struct Attribution {
 
 /// A request that is in service; to be handed in when it ends.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entered(u128);
+pub struct Entered {
+    given: u128,
+    at: Nanos,
+}
+
+impl Entered {
+    /// When it began.
+    pub fn at(&self) -> Nanos {
+        self.at
+    }
+}
 
 impl Attribution {
     /// A device that has nothing to do.
@@ -76,14 +86,14 @@ impl Attribution {
     pub fn enter(&mut self, now: Nanos) -> Entered {
         self.advance(now);
         self.in_service += 1;
-        Entered(self.given)
+        Entered { given: self.given, at: self.now }
     }
 
     /// It is no longer. Gives what it is attributed.
     pub fn leave(&mut self, now: Nanos, entered: Entered) -> Nanos {
         self.advance(now);
         self.in_service = self.in_service.saturating_sub(1);
-        let parts = self.given.saturating_sub(entered.0) + self.fraction;
+        let parts = self.given.saturating_sub(entered.given) + self.fraction;
         self.fraction = parts % PARTS;
         Nanos(u64::try_from(parts / PARTS).unwrap_or(u64::MAX))
     }

@@ -266,6 +266,24 @@ fn the_time_for_which_a_client_keeps_a_request_waiting_is_nobodys() {
     assert_eq!((done.attributed, target.attribution().busy()), (Some(ms(7)), ms(7)));
 }
 
+#[test]
+fn the_oldest_at_the_device_is_known() {
+    let mut target = real("fifo", 2);
+    for request in ["first", "second", "third"] {
+        target.enqueue(Nanos::ZERO, of(JOB, 1), request).unwrap();
+    }
+    let (first, second) = (served(target.next(ms(1))), served(target.next(ms(1))));
+    assert_eq!(target.oldest_at_device(), None, "in service, and not there yet");
+    target.enter(ms(2), first.id);
+    target.enter(ms(5), second.id);
+    target.enter(ms(6), first.id);
+    assert_eq!(target.oldest_at_device(), Some(ms(2)));
+    target.set_aside(ms(7), first.id);
+    assert_eq!(target.oldest_at_device(), Some(ms(5)));
+    target.complete(ms(8), second.id, ServedBy::Device).unwrap();
+    assert_eq!(target.oldest_at_device(), None);
+}
+
 /// Five requests of 10 ms from `now` on, until they are served; gives a time long after.
 fn phase(target: &mut Dispatcher<&'static str>, now: Nanos) -> Nanos {
     let mut now = now;

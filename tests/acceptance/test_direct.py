@@ -43,6 +43,14 @@ for name in ["opened", "set", "cleared", "plain", "vectored"]:
         assert file.read() == name.encode()[:1] * 4096, name
 """
 MIB = 1 << 20
+PAGES = 8 * MIB // 4096
+# Half of the pages of a file, in an order that is always the same.
+READ_HALF = f"""
+import os, random, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+for page in random.Random(1).sample(range({PAGES}), {PAGES // 2}):
+    assert len(os.pread(fd, 4096, page * 4096)) == 4096
+"""
 AT_EMPTY_PATH = 0x1000
 STATX_DIOALIGN = 0x2000
 DIRECT = {"opened", "set", "vectored"}
@@ -69,6 +77,13 @@ def goes_past_memory(directory):
             return False
         mask, memory, offset = (int.from_bytes(told[at : at + 4], sys.byteorder) for at in (0, 152, 156))
         return mask & STATX_DIOALIGN != 0 and 1 <= memory <= 4096 and 1 <= offset <= 4096
+
+
+def cached_pages(file):
+    """Pages of a file that are in the host's memory; None where the kernel does not tell (`cachestat`, Linux 6.5)."""
+    extent, found = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
+    outcome = ctypes.CDLL(None).syscall(451, file.fileno(), extent, found, 0)
+    return found[0] if outcome == 0 else None
 
 
 class Copies(Case):
@@ -169,6 +184,19 @@ class DirectOnGluster(Copies):
 
     def test_copies_that_are_compared_afterwards(self):
         self.copy_and_compare(self.server())
+
+    def test_who_reads_half_of_a_file_in_no_order_has_blocks_of_it_read(self):
+        """Where the host does not tell a server whether a read would wait, which is another path than that of a disk."""
+        server = self.server()
+        server.run("dd", "if=/dev/zero", f"of={PREFIX}/file", "bs=1M", "count=8", "conv=fsync")
+        files = [path for path in self.gluster.mounts[0].rglob("*") if "objects" in path.parts and path.is_file()]
+        longest = max(files, key=lambda path: path.stat().st_size)
+        with open(longest, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if cached_pages(file) != 0:
+                self.skipTest("the host does not tell what it has in memory, or keeps it")
+            server.run("python3", "-c", READ_HALF, f"{PREFIX}/file")
+            self.assertGreater(cached_pages(file), PAGES * 5 // 8)
 
     def test_the_profile_of_the_volume_is_measured_past_the_page_cache(self):
         self.server()

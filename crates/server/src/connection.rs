@@ -104,6 +104,8 @@ pub struct Pending {
     pub access: Access,
     /// The bytes that it is charged for: of a read those that the file had when it came.
     pub bytes: Bytes,
+    /// Bytes that are not asked for, and are read in the same request of the device: see [`crate::short_reads`].
+    pub neighbours: Bytes,
     /// What it does, as rules look at it.
     pub nature: Nature,
     /// How long serving it took; nothing of reads and writes, which are charged for their bytes.

@@ -18,7 +18,7 @@ use crate::execute::{self, Tried};
 use crate::fetches::{FETCHES_MAX, Fetch};
 use crate::requests::Work;
 use crate::target::Target;
-use isonomia_units::Nanos;
+use isonomia_units::{Bytes, Nanos};
 use ring::Ring;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -92,12 +92,15 @@ impl Core {
     }
 
     /// Has the kernel bring what a read waits for to memory; gives it back where that is not possible, or not all.
-    pub fn fetch(&self, target: &Target, work: Box<Work>) -> Result<(), Box<Work>> {
+    pub fn fetch(&self, target: &Target, mut work: Box<Work>) -> Result<(), Box<Work>> {
         OWN.with_borrow_mut(|own| {
+            work.pending.neighbours = Bytes(0);
             let Some(own) = own else { return Err(work) };
             let Some(entry) = own.free.last().copied() else { return Err(work) };
             let pages = execute::host_pages(self, &work.pending.connection, &work.pending.header);
+            let pages = pages.map(|pages| self.block_of(target, &mut work, &pages).unwrap_or(pages));
             if !pages.is_some_and(|pages| own.ring.ask(entry as u64, pages)) {
+                work.pending.neighbours = Bytes(0);
                 return Err(work);
             }
             own.free.pop();
@@ -159,7 +162,7 @@ impl Core {
         };
         let now = clock::now();
         if let Some((pace, since)) = target.engine.pace(Kind::Read).zip(entered) {
-            pace.note(now.since(since), u64::from(work.pending.header.len));
+            pace.note(now.since(since), u64::from(work.pending.header.len) + work.pending.neighbours.0);
         }
         self.complete(target, work, reply, payload, now);
         // There is a slot in the depth again, and this worker may sleep without looking.

@@ -82,6 +82,7 @@ mod segments;
 mod service;
 mod sessions;
 mod shadow;
+mod short_reads;
 mod stalls;
 mod start_error;
 mod status;

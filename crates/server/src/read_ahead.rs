@@ -88,9 +88,24 @@ impl ReadAhead {
         has(range.start) && has(range.end - 1)
     }
 
+    /// What of its block is to be read with a short read, and is not asked for: see [`FileReads::missing_of_block`].
+    pub fn missing_of_block(
+        &self,
+        of: PagesOf,
+        around_bytes: u64,
+        bytes: u64,
+        cached_bytes: impl FnOnce() -> Option<u64>,
+    ) -> Option<u64> {
+        self.part(of).get_mut(&of)?.missing_of_block(around_bytes, bytes, cached_bytes)
+    }
+
+    fn part(&self, of: PagesOf) -> MutexGuard<'_, HashMap<PagesOf, FileReads>> {
+        self.parts[of.ino().0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A range of a file was read. `manner` is asked for how the window is brought to memory, if one is due.
     pub fn note(&self, of: PagesOf, read: Read, manner: impl FnOnce() -> Manner) -> Seen {
-        let mut part = self.parts[of.ino().0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut part = self.part(of);
         if part.len() >= FILES_MAX && !part.contains_key(&of) {
             part.clear();
         }

@@ -22,7 +22,6 @@ use isonomia_memory::{Expected, Sink};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, reading};
-use isonomia_store::PAGES_LEN_MAX;
 use isonomia_transport::region::ServerRegion;
 use isonomia_units::{Bytes, Ino, Nanos};
 use std::sync::atomic::Ordering;
@@ -244,16 +243,6 @@ impl Core {
         task
     }
 
-    /// Whether a worker does not have to wait for this read, and a thread would.
-    pub fn is_for_worker(&self, target: &Target, work: &Work) -> bool {
-        let Pending { op, header, connection, .. } = &work.pending;
-        let is_short = *op == Op::Read && u64::from(header.len) <= PAGES_LEN_MAX;
-        is_short
-            && self.fetches.are_on()
-            && target.engine.may_tell()
-            && execute::host_pages(self, connection, header).is_some()
-    }
-
     /// Keeps what a stream is in the middle of. If the connection was closed meanwhile it is given up, since nobody would go on
     /// with it.
     fn set_stalled(&self, connection: &Connection, state: &Mutex<StreamState>, stalled: StreamState) {
@@ -275,14 +264,18 @@ impl Core {
             return target.give_up(&work.pending, work.id);
         }
         let Pending { op, header, .. } = &work.pending;
-        let bytes = u64::from(header.len);
         // What neither reads nor writes is measured in any case, where it is done. Writes past the page cache, and those that
         // wait for them, say nothing of the others.
         let is_measured =
             reads_or_writes(*op) && !target.is_past_cache(*op, header) && !self.is_behind_direct(target, *op, header);
         let pace = target.engine.pace(Kind::of(*op)).filter(|_| is_measured);
         let Some(pace) = pace else { return self.serve_now(target, work, begun, scratch) };
-        pace.measure(begun, bytes, || self.serve_now(target, work, begun, scratch));
+        pace.measure(begun, || {
+            self.bring_block(target, &mut work, scratch);
+            let bytes = u64::from(work.pending.header.len) + work.pending.neighbours.0;
+            self.serve_now(target, work, begun, scratch);
+            bytes
+        });
     }
 
     /// Whether it is a write that waits for another one, past the page cache, rather than for the device.
@@ -478,7 +471,8 @@ impl Core {
                 && let Some(attributed) = served.attributed
             {
                 prices.set_worth(worth);
-                prices.learn(now, pending.access, pending.bytes, attributed);
+                let bytes = Bytes(pending.bytes.0 + pending.neighbours.0);
+                prices.learn(now, pending.access, bytes, attributed);
             }
         }
         let ahead = pending.cost.since(pending.owed);

@@ -58,6 +58,7 @@ pub fn write(job: &Arc<Job>) -> Pending {
         bytes: Bytes(1),
         took: Nanos::ZERO,
         nature: Nature::WRITE,
+        neighbours: Bytes(0),
         is_for_device: false,
         change: None,
     }

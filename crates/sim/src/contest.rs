@@ -31,6 +31,8 @@ use std::ops::{ControlFlow, Range};
 pub const TRANSFER_BYTES: u64 = 256 << 10;
 /// Of which a process has so many under way.
 pub const TRANSFERS: u64 = 4;
+/// How often what is found in memory is computed anew from how much is read, at most: each time it is less.
+const FIXED_POINT_ROUNDS: u32 = 16;
 
 /// A job of processes that do the same, each one call after the other.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,10 +107,34 @@ pub fn simulate(
     if !programs.iter().any(reads) {
         return Err(Unpredicted::WritesAlone);
     }
-    let neighbours = match programs {
-        [Program { access: Access::ReadRandom, file: Some(file), call, .. }] => Neighbours::of_file(*file, *call),
-        _ => Neighbours::NONE,
+    let [Program { access: Access::ReadRandom, file: Some(file), call, processes, start, .. }] = programs else {
+        return simulate_with(Neighbours::NONE, target, device, processors, programs, &span);
     };
+    // How much is found depends on how much of a file is read in the time, and that on how much is found.
+    let mut calls = u64::MAX;
+    for _ in 0..FIXED_POINT_ROUNDS {
+        let neighbours = Neighbours::of_file(*file, *call, calls);
+        let predicted = simulate_with(neighbours, target, device, processors, programs, &span)?;
+        let seconds = span.end.since(*start).as_secs_f64();
+        let made = (predicted[0].calls_per_s * seconds / f64::from(*processes)) as u64;
+        if made >= (file.0 / call.0).min(calls - calls / 50) {
+            return Ok(predicted);
+        }
+        calls = made.min(calls);
+    }
+    simulate_with(Neighbours::of_file(*file, *call, calls), target, device, processors, programs, &span)
+}
+
+/// The same, with what is found in memory.
+fn simulate_with(
+    neighbours: Neighbours,
+    target: &Target,
+    device: &Channels,
+    processors: Option<Processors>,
+    programs: &[Program],
+    span: &Range<Nanos>,
+) -> Result<Vec<Predicted>, Unpredicted> {
+    let reads = |program: &Program| !writes(program.access);
     // Whoever waits for the device has found the others in memory before, which took processors as well.
     let processors = processors.map(|processors| processors.of_part(neighbours.waiting));
     let most = if programs.iter().all(reads) { 1 } else { CHUNKS_MAX as u32 };
@@ -117,7 +143,7 @@ pub fn simulate(
     loop {
         let server = Server::new(target, device, programs, at_once);
         let requests = programs.iter().map(|program| server.requests(program)).collect::<Result<Vec<_>, _>>()?;
-        let outcome = run_all(target, processors, programs, &requests, &span);
+        let outcome = run_all(target, processors, programs, &requests, span);
         let is_behind =
             |(program, at): (&Program, usize)| writes(program.access) && outcome.jobs[at].share < SHARE_LEAST * due;
         if at_once >= most || !programs.iter().zip(0..).any(is_behind) {

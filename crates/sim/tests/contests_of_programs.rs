@@ -68,6 +68,19 @@ fn who_reads_all_of_his_files_in_no_order_finds_neighbours_in_memory() {
     assert_near(rate(file, 32, processors), 500.0, 0.03);
 }
 
+/// One program reads all of his file in the time, and finds most of it in memory; 32 have the time for a tenth of theirs, of which
+/// little is in memory.
+#[test]
+fn what_is_found_in_memory_is_of_what_there_is_time_to_read() {
+    let rate = |processes, file| {
+        let programs = [Program { file, ..program("j", Access::ReadRandom, 4, processes) }];
+        result(CHANNELS, "job-fair", &programs).unwrap()[0].calls_per_s
+    };
+    let file = Some(Bytes(16 << 20));
+    assert!(rate(1, file) > 2.0 * rate(1, None), "{} and {}", rate(1, file), rate(1, None));
+    assert_near(rate(32, file), rate(32, None), 0.05);
+}
+
 /// n processes have n requests in service, or as many as there are channels, each in what one takes.
 #[test]
 fn readers_have_as_many_channels_as_there_are_or_they_need() {

@@ -156,7 +156,7 @@ mod tests {
         let text = "dir = \"/d\"\nis_direct = true\n[costs.read-random]\nper_op = 250000\nbandwidth = 1000000000000\n\
                     error = 0.0\nparallel = 4\n";
         profile.write_all(text.as_bytes()).unwrap();
-        let prediction = Prediction::of_profile(profile.path(), Bytes(16 << 20)).unwrap();
+        let prediction = Prediction::of_profile(profile.path(), Bytes(1 << 40)).unwrap();
         let load = |access, processes| Load {
             access,
             block_bytes: 4096,

@@ -6,6 +6,7 @@
 //!
 //! Who reads all of a file in no order is known by what he has read before ([`history`]): a read right behind such a part has the
 //! next bytes read ahead, about as many as that part is long. Only while the job is alone: half of them may be read for nothing.
+//! Short reads have the block read that they are in, by what of it is in memory ([`short`]).
 //!
 //! # What is guaranteed
 //! Only reads that were served count. What is read ahead is at most [`AHEAD_PER_BYTE`] times the bytes that the reader was
@@ -13,6 +14,7 @@
 //! [`STREAMS_MAX`] of one file at most.
 
 mod history;
+pub mod short;
 
 use super::chunks::PIECE_BYTES_MAX;
 use history::History;
@@ -40,6 +42,7 @@ pub struct FileReads {
     /// The one that was used last comes first.
     streams: Vec<Stream>,
     history: History,
+    short: short::Credit,
 }
 
 /// How a window is brought to memory.
@@ -154,12 +157,24 @@ impl Stream {
 }
 
 impl FileReads {
+    /// How many bytes are missing of the block of a read of `bytes` that waits for the device, without those, if the block is to be read with it in
+    /// one request. `around_bytes` of what is around it are in memory, and `cached_bytes` of the block: see [`short`].
+    pub fn missing_of_block(
+        &mut self,
+        around_bytes: u64,
+        bytes: u64,
+        cached_bytes: impl FnOnce() -> Option<u64>,
+    ) -> Option<u64> {
+        self.short.take(around_bytes, bytes, cached_bytes)
+    }
+
     /// A range of the file was read. `manner` is asked for how the window is brought to memory, if one is due.
     /// O([`STREAMS_MAX`] + parts that are remembered).
     pub fn note(&mut self, read: Read, manner: impl FnOnce() -> Manner) -> Seen {
-        let Self { streams, history } = self;
+        let Self { streams, history, short } = self;
         let Read { job, range, is_from_memory, is_continued } = read;
         let bytes = range.end.saturating_sub(range.start);
+        short.earn(bytes);
         let is_part = |stream: &Stream| stream.job == job && stream.next.abs_diff(range.start) <= NEAR_BYTES;
         let at = streams.iter().position(is_part);
         match at {

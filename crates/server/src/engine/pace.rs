@@ -65,11 +65,11 @@ impl Pace {
         (1..=SOON_MAX.0).contains(&self.average_ns.load(Ordering::Relaxed))
     }
 
-    /// Has `serve` serve a request that moves `bytes`, since `begun`, and notes how long it takes for want of the device.
-    pub fn measure(&self, begun: Nanos, bytes: u64, serve: impl FnOnce()) {
+    /// Has `serve` serve a request, since `begun`, and give how many bytes that moved, and notes how long it takes for want of the device.
+    pub fn measure(&self, begun: Nanos, serve: impl FnOnce() -> u64) {
         let is_doubtful = self.average_ns.load(Ordering::Relaxed) > DOUBTFUL.0;
         let before = is_doubtful.then(clock::switches).flatten();
-        serve();
+        let bytes = serve();
         let took = clock::now().since(begun);
         let after = before.and_then(|_| clock::switches());
         self.note(delay(took, before.zip(after)), bytes);
@@ -165,7 +165,10 @@ mod tests {
         (0..100).for_each(|_| pace.note(Nanos::from_millis(5), 4096));
         for _ in 0..100 {
             let long_ago = clock::now() - Nanos::from_millis(5);
-            pace.measure(long_ago, 4096, || std::thread::park_timeout(Duration::from_micros(200)));
+            pace.measure(long_ago, || {
+                std::thread::park_timeout(Duration::from_micros(200));
+                4096
+            });
         }
         assert!(pace.is_slow());
     }

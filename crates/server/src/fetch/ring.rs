@@ -5,6 +5,7 @@
 //! belongs to a request, a client, or a connection is ever the kernel's to write to, whoever ends before the kernel is done.
 
 use io_uring::{IoUring, opcode, types};
+use isonomia_policy::device::read_ahead::short::BLOCK_BYTES;
 use isonomia_store::{HostPages, PAGES_LEN_MAX};
 use isonomia_units::Nanos;
 use rustix::event::{Timespec, epoll};
@@ -23,13 +24,16 @@ const OF_RING: u64 = 0;
 /// … and of the events of all threads.
 const OF_ALL: u64 = 1;
 
+/// Bytes that are asked for at once at most: those of a read, or of the block that it is in.
+const ASKED_BYTES_MAX: u64 = if BLOCK_BYTES > PAGES_LEN_MAX { BLOCK_BYTES } else { PAGES_LEN_MAX };
+
 /// Where the kernel puts what it reads: memory that is always there, and that nobody looks at.
-struct Nowhere(UnsafeCell<[u8; PAGES_LEN_MAX as usize]>);
+struct Nowhere(UnsafeCell<[u8; ASKED_BYTES_MAX as usize]>);
 
 // SAFETY: nothing in this process ever reads or writes it.
 unsafe impl Sync for Nowhere {}
 
-static NOWHERE: Nowhere = Nowhere(UnsafeCell::new([0; PAGES_LEN_MAX as usize]));
+static NOWHERE: Nowhere = Nowhere(UnsafeCell::new([0; ASKED_BYTES_MAX as usize]));
 
 /// See the module.
 pub struct Ring {
@@ -61,7 +65,7 @@ impl Ring {
     pub fn ask(&mut self, name: u64, pages: HostPages) -> bool {
         // Of one page one byte is enough: less to copy.
         let is_one = pages.offset % PAGE_BYTES_MIN + pages.len <= PAGE_BYTES_MIN;
-        let len = if is_one { 1 } else { pages.len.min(PAGES_LEN_MAX) as u32 };
+        let len = if is_one { 1 } else { pages.len.min(ASKED_BYTES_MAX) as u32 };
         let file = types::Fd(pages.file.as_raw_fd());
         let entry = opcode::Read::new(file, NOWHERE.0.get().cast(), len).offset(pages.offset).build().user_data(name);
         // SAFETY: the descriptor is open until the kernel has taken the entry, because `untaken` has it; the memory is that of a

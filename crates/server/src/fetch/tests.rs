@@ -129,6 +129,7 @@ impl Fixture {
             bytes: Bytes(4096),
             took: Nanos::ZERO,
             nature: Nature::WRITE,
+            neighbours: Bytes(0),
             is_for_device: false,
             change: None,
         };

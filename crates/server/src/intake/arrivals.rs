@@ -10,7 +10,7 @@ use crate::operation::reads_or_writes;
 use crate::target::Target;
 use isonomia_proto::request::{BadRequest, Op, RequestHeader};
 use isonomia_transport::region::SLOT_LEN;
-use isonomia_units::Nanos;
+use isonomia_units::{Bytes, Nanos};
 use rustix::event::{Timespec, epoll};
 use rustix::net::RecvFlags;
 use std::sync::atomic::Ordering;
@@ -165,6 +165,7 @@ impl Core {
             access,
             bytes,
             nature,
+            neighbours: Bytes(0),
             took,
             is_for_device: false,
             change: None,

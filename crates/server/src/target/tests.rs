@@ -36,6 +36,7 @@ fn pending(target: &Target, connection: &Arc<Connection>, op: Op, bytes: u64) ->
         bytes: Bytes(bytes),
         took: Nanos::ZERO,
         nature: isonomia_policy::Nature::WRITE,
+        neighbours: Bytes(0),
         is_for_device: false,
         change: None,
     }

@@ -26,6 +26,7 @@ mod rules;
 mod running;
 mod scrub;
 mod segments;
+mod short_reads;
 mod sizes;
 mod stripes;
 mod syncs;

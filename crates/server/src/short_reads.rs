@@ -1,0 +1,61 @@
+//! Short reads: who serves them, and what is read with them in the same request of the device
+//! ([`isonomia_policy::device::read_ahead::short`]).
+
+use crate::clock;
+use crate::connection::Pending;
+use crate::core::Core;
+use crate::execute;
+use crate::pages::PagesOf;
+use crate::requests::Work;
+use crate::target::Target;
+use isonomia_policy::device::read_ahead::Manner;
+use isonomia_policy::device::read_ahead::short::{AROUND_BYTES, BLOCK_BYTES};
+use isonomia_proto::request::Op;
+use isonomia_store::{HostPages, PAGES_LEN_MAX};
+use isonomia_units::Bytes;
+
+impl Core {
+    /// Whether a worker does not have to wait for this read, and a thread would.
+    pub fn is_for_worker(&self, target: &Target, work: &Work) -> bool {
+        let Pending { op, header, connection, .. } = &work.pending;
+        let is_short = *op == Op::Read && u64::from(header.len) <= PAGES_LEN_MAX;
+        is_short
+            && self.fetches.are_on()
+            && target.engine.may_tell()
+            && execute::host_pages(self, connection, header).is_some()
+    }
+
+    /// The block that is to be read instead of the `pages` of a read, if these are not in memory and it is.
+    pub fn block_of(&self, target: &Target, work: &mut Work, pages: &HostPages) -> Option<HostPages> {
+        let Pending { connection, header, neighbours, .. } = &mut work.pending;
+        *neighbours = Bytes(0);
+        let streams = target.read_ahead.as_ref()?;
+        // Who else uses a target whose speed is told is not known there.
+        if target.prices.is_none() || pages.cached_bytes()? >= pages.len {
+            return None;
+        }
+        if target.read_ahead_manner(clock::now(), connection.job.id) != Manner::AtOnce {
+            return None;
+        }
+        let (around, block) = (pages.block(AROUND_BYTES)?, pages.block(BLOCK_BYTES)?);
+        let (of, around_bytes) = (PagesOf::request(header), around.cached_bytes()?);
+        let missing = streams.missing_of_block(of, around_bytes, pages.len, || block.cached_bytes())?;
+        *neighbours = Bytes(missing);
+        Some(block)
+    }
+
+    /// Has the host read the block of a read that waits, if that is to be read, where it does not tell what is in memory: there each
+    /// read waits for a request of its own.
+    pub fn bring_block(&self, target: &Target, work: &mut Work, scratch: &mut Vec<u8>) {
+        let Pending { connection, header, op, .. } = &work.pending;
+        let is_short = *op == Op::Read && u64::from(header.len) <= PAGES_LEN_MAX;
+        if !is_short || target.engine.may_tell() || target.read_ahead.is_none() {
+            return;
+        }
+        let Some(pages) = execute::host_pages(self, connection, header) else { return };
+        if let Some(block) = self.block_of(target, work, &pages) {
+            scratch.resize(scratch.len().max(BLOCK_BYTES as usize), 0);
+            block.read(scratch);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What is read with short reads from a disk.
+
+use crate::running::{create, start};
+use isonomia_client::{Claims, Client, ClientConfig, Ino};
+use isonomia_server::TargetConfig;
+use isonomia_testbed::skip;
+use isonomia_units::Nanos;
+use rustix::fs::Advice;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 512;
+
+/// The longest file below `dir`.
+fn object(dir: &Path) -> PathBuf {
+    let longest = |path: PathBuf| (std::fs::metadata(&path).unwrap().len(), path);
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            let place = if entry.file_type().unwrap().is_dir() { &mut dirs } else { &mut found };
+            place.push(entry.path());
+        }
+    }
+    found.into_iter().map(longest).max().unwrap().1
+}
+
+/// How many pages of it are in memory; `None` if the host does not tell.
+fn cached(file: &File) -> Option<usize> {
+    use std::os::fd::AsRawFd as _;
+    let range = [0_u64, (PAGES * PAGE) as u64];
+    let mut found = [0_u64; 5];
+    // SAFETY: `cachestat` is given as much as it takes, and gives as much as there is place for.
+    let outcome = unsafe { libc::syscall(451, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0) };
+    (outcome == 0).then_some(found[0] as usize)
+}
+
+#[test]
+fn who_is_alone_has_neighbours_read_with_what_he_reads_and_others_have_not() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = disk.path().to_owned();
+    let running = start(|config| config.targets = vec![TargetConfig { dir: Some(dir), ..TargetConfig::default() }]);
+    let client = |job: &str| {
+        Client::new(ClientConfig {
+            addresses: vec![running.addresses[0].clone()],
+            timeout: Nanos::from_secs(20),
+            claims: Claims { job: Some(job.to_owned()), ..Claims::default() },
+            key_file: None,
+        })
+    };
+    let [one, other] = ["one", "other"].map(client);
+    let file = one.open(Ino::ROOT, b"file", &create()).unwrap();
+    one.write_at(&file, 0, &vec![1; PAGES * PAGE]).unwrap();
+    one.sync(&file, false).unwrap();
+    let object = File::open(object(disk.path())).unwrap();
+    let small = other.open(Ino::ROOT, b"small", &create()).unwrap();
+    other.write_at(&small, 0, &[1]).unwrap();
+    if rustix::param::page_size() != PAGE {
+        return skip("the host has longer pages");
+    }
+    // Reads half of the pages, those that a generator comes to, no two of which are a stream; gives how many of all are in memory then.
+    let read = |is_alone: bool| {
+        rustix::fs::fadvise(&object, 0, None, Advice::DontNeed).unwrap();
+        let before = cached(&object);
+        let (mut page, mut block) = (0, [0; PAGE]);
+        for _ in 0..PAGES / 2 {
+            page = (page * 5 + 3) % PAGES;
+            if !is_alone {
+                other.read_at(&small, 0, &mut block[..1]).unwrap();
+            }
+            assert_eq!(one.read_at(&file, (page * PAGE) as u64, &mut block[..]).unwrap(), PAGE);
+        }
+        before.zip(cached(&object))
+    };
+    let Some((0, shared)) = read(false) else {
+        return skip("the host does not tell what it has in memory, or keeps it");
+    };
+    assert_eq!(shared, PAGES / 2);
+    // The other one is gone a second later.
+    crate::running::eventually(
+        "neighbours are read",
+        || matches!(read(true), Some((0, alone)) if alone > PAGES / 2 + 10),
+    );
+    // Who waits for nothing has nothing read with it, even if his reads mostly waited before. Backwards, as that is no stream.
+    let mut block = [0; PAGE];
+    for _ in 0..100 {
+        rustix::fs::fadvise(&object, 0, None, Advice::DontNeed).unwrap();
+        assert_eq!(one.read_at(&file, ((PAGES - 1) * PAGE) as u64, &mut block[..]).unwrap(), PAGE);
+    }
+    rustix::fs::fadvise(&object, 0, None, Advice::DontNeed).unwrap();
+    rustix::fs::fadvise(&object, 0, None, Advice::Random).unwrap();
+    let places = (PAGES / 2..PAGES).step_by(2).rev().map(|page| (page * PAGE) as u64);
+    places.clone().for_each(|at| assert_eq!(rustix::io::pread(&object, &mut block, at), Ok(PAGE)));
+    assert_eq!(cached(&object), Some(PAGES / 4));
+    places.for_each(|at| assert_eq!(one.read_at(&file, at, &mut block[..]).unwrap(), PAGE));
+    assert_eq!(cached(&object), Some(PAGES / 4));
+}

@@ -8,7 +8,8 @@
 use isonomia_proto::request::{RequestHeader, flag};
 use isonomia_proto::writing;
 use serde::Deserialize;
-use serde::de::Deserializer;
+use serde::de::{self, Deserializer, Visitor};
+use std::fmt;
 use std::str::FromStr;
 
 /// What an operator says of it.
@@ -58,7 +59,22 @@ impl FromStr for PageCache {
 
 impl<'de> Deserialize<'de> for PageCache {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        deserializer.deserialize_str(PageCacheVisitor)
+    }
+}
+
+/// A text.
+struct PageCacheVisitor;
+
+impl Visitor<'_> for PageCacheVisitor {
+    type Value = PageCache;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("\"auto\", \"always\" or \"never\"")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<PageCache, E> {
+        text.parse().map_err(E::custom)
     }
 }
 
@@ -67,6 +83,20 @@ mod tests {
     use super::*;
     use isonomia_proto::request::Op;
     use isonomia_units::Ino;
+
+    #[test]
+    fn what_is_none_of_the_words_is_told_what_is_allowed() {
+        #[derive(Debug, Deserialize)]
+        struct Target {
+            cache: PageCache,
+        }
+        let of = |text: &str| toml::from_str::<Target>(text);
+        assert_eq!(of("cache = \"never\"").unwrap().cache, PageCache::Never);
+        for text in ["cache = true", "cache = 1", "cache = \"no\""] {
+            let error = of(text).unwrap_err().to_string();
+            assert!(["auto", "always", "never"].iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
 
     #[test]
     fn only_long_writes_of_whole_blocks_go_past_the_page_cache() {

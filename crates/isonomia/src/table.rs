@@ -135,9 +135,8 @@ pub fn no_changes(failure: MetadataFailure) -> String {
 /// What is said of a target whose device has had a request for long.
 pub fn no_answer(target: &TargetStatus) -> Option<String> {
     let oldest = target.oldest_ns.map(Nanos).filter(|oldest| *oldest >= NO_ANSWER_MIN)?;
-    let (name, dir, waiting) = (&target.target, &target.dir, target.queued + target.in_service);
     let since = seconds(oldest.as_secs_f64());
-    Some(format!("NO ANSWER FROM TARGET {name} ({dir}): its device has had a request for {since}; {waiting} wait"))
+    Some(format!("NO ANSWER FROM TARGET {} ({}): a request has been there for {since}", target.target, target.dir))
 }
 
 fn scrub(scrub: &ScrubStatus) -> Option<String> {
@@ -340,6 +339,14 @@ mod tests {
     #[test]
     fn a_status_reads_like_this() {
         assert_eq!(status(&sample_status()), include_str!("../tests/status.txt"));
+    }
+
+    #[test]
+    fn a_device_that_has_had_a_request_for_long_is_told_of() {
+        let line = |oldest_ns| no_answer(&TargetStatus { oldest_ns, ..sample_status().targets[1].clone() });
+        assert_eq!([line(None), line(Some(4_999_999_999))], [None, None]);
+        let told = "NO ANSWER FROM TARGET 0 (/dev/shm/isonomia-x/target-0): a request has been there for 5.0 s";
+        assert_eq!(line(Some(5_000_000_000)).as_deref(), Some(told));
     }
 
     #[test]

@@ -71,6 +71,10 @@ impl Access {
         matches!(self, Self::RandomWrite | Self::SequentialWrite)
     }
 
+    fn is_random(self) -> bool {
+        matches!(self, Self::RandomRead | Self::RandomWrite)
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::RandomRead => "randread",
@@ -82,6 +86,11 @@ impl Access {
 }
 
 impl Load {
+    /// Calls that flush, with so many that read or write.
+    fn flushes(&self, calls: u64) -> u64 {
+        if let Sync::Every(writes) = self.sync { calls / u64::from(writes) } else { 0 }
+    }
+
     /// As a job file of fio, for those `files` of `pool`, in `dir`.
     fn job_file(&self, pool: &Pool, dir: &Path, files: &[String]) -> String {
         let each = files.len() / self.processes as usize;
@@ -96,12 +105,14 @@ impl Load {
             u8::from(self.is_direct),
         );
         if self.is_endless {
-            // Told to take its files one after the other, fio would stay with the first, and have all of it from memory.
-            let calls = (pool.file_bytes / self.block_bytes).max(1);
-            let _ = writeln!(text, "time_based=1\nfile_service_type=roundrobin:{calls}");
-        } else {
-            text += "file_service_type=sequential\n";
+            text += "time_based=1\n";
         }
+        let _ = match (self.is_endless && self.access.is_random(), pool.file_bytes / self.block_bytes) {
+            // Told to take its files one after the other, fio would begin the first one anew for as long as there is time, and have all
+            // of it from memory.
+            (true, calls) => writeln!(text, "file_service_type=roundrobin:{}", calls + self.flushes(calls)),
+            (false, _) => writeln!(text, "file_service_type=sequential"),
+        };
         if let Some(time) = self.runs_for {
             let _ = writeln!(text, "runtime={}ms", time.0 / 1_000_000);
         }
@@ -250,4 +261,34 @@ pub fn check() -> Result<()> {
         "fio is not installed: these contests are its programs"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_runs_for_a_time_goes_through_all_its_files() {
+        let pool = Pool::of_plain("/files".into(), 4, 16 << 20);
+        let load = |access, sync, is_endless| Load {
+            access,
+            block_bytes: 64 << 10,
+            processes: 2,
+            sync,
+            is_direct: false,
+            runs_for: None,
+            is_endless,
+            bytes_max: None,
+        };
+        let order_of = |load: Load| {
+            let text = load.job_file(&pool, Path::new("/files"), &pool.names());
+            assert!(text.ends_with("filename=data-0:data-1\n[process-1]\nfilename=data-2:data-3\n"), "{text}");
+            let line = text.lines().find_map(|line| line.strip_prefix("file_service_type=")).map(str::to_owned);
+            line.unwrap()
+        };
+        assert_eq!(order_of(load(Access::RandomRead, Sync::Never, true)), "roundrobin:256");
+        assert_eq!(order_of(load(Access::RandomWrite, Sync::Every(16), true)), "roundrobin:272");
+        assert_eq!(order_of(load(Access::SequentialWrite, Sync::Every(256), true)), "sequential");
+        assert_eq!(order_of(load(Access::RandomRead, Sync::Never, false)), "sequential");
+    }
 }

@@ -8,7 +8,6 @@ use crate::execute;
 use crate::pages::PagesOf;
 use crate::requests::Work;
 use crate::target::Target;
-use isonomia_policy::device::read_ahead::Manner;
 use isonomia_policy::device::read_ahead::short::{AROUND_BYTES, BLOCK_BYTES};
 use isonomia_proto::request::Op;
 use isonomia_store::{HostPages, PAGES_LEN_MAX};
@@ -30,11 +29,11 @@ impl Core {
         let Pending { connection, header, neighbours, .. } = &mut work.pending;
         *neighbours = Bytes(0);
         let streams = target.read_ahead.as_ref()?;
-        // Who else uses a target whose speed is told is not known there.
+        // What a target whose speed is told is asked for takes as long as it was told.
         if target.prices.is_none() || pages.cached_bytes()? >= pages.len {
             return None;
         }
-        if target.read_ahead_manner(clock::now(), connection.job.id) != Manner::AtOnce {
+        if !target.may_read_blocks(clock::now(), connection.job.id) {
             return None;
         }
         let (around, block) = (pages.block(AROUND_BYTES)?, pages.block(BLOCK_BYTES)?);

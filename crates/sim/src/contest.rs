@@ -6,7 +6,7 @@
 //! simply:
 //!
 //! * a read of more than a client's largest request is as many requests, of which a process has some under way;
-//! * who reads all of his files in no order, with nobody beside, finds as many neighbours of what he has read in memory as there
+//! * who reads all of his files in no order, with nobody beside (with others he does as well on a live server, if his reads are short), finds as many neighbours of what he has read in memory as there
 //!   ([`FileReads`](isonomia_policy::device::read_ahead::FileReads)); what was read ahead of him takes its time of the device;
 //! * who reads one block behind the other while others use the device is read ahead for, in pieces of which each process has
 //!   as many under way as a window has, so that all his reads are pieces;

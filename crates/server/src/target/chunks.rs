@@ -67,6 +67,16 @@ impl Target {
         Ok(())
     }
 
+    /// Whether a short read of `job` may have its block read with it: the job is alone, or pays for the time that it takes, and nobody has a time in
+    /// which requests are to be served.
+    pub fn may_read_blocks(&self, now: Nanos, job: JobId) -> bool {
+        let pays = || {
+            let is_by_time = self.prices.as_ref().is_some_and(Prices::is_by_time);
+            is_by_time && self.queue().dispatcher.latency(now).is_none()
+        };
+        pays() || self.read_ahead_manner(now, job) == read_ahead::Manner::AtOnce
+    }
+
     /// How a stream of `job` is to be read ahead: while others use the target in pieces, which take no longer than chunks.
     pub fn read_ahead_manner(&self, now: Nanos, job: JobId) -> read_ahead::Manner {
         let Manner { time_max, is_counted: is_shared, .. } = self.manner(now, job);

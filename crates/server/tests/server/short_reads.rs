@@ -1,7 +1,7 @@
 //! What is read with short reads from a disk.
 
-use crate::running::{create, start};
-use isonomia_client::{Claims, Client, ClientConfig, Ino};
+use crate::running::{Running, create, start};
+use isonomia_client::{Claims, Client, ClientConfig, Ino, OpenFile};
 use isonomia_server::TargetConfig;
 use isonomia_testbed::skip;
 use isonomia_units::Nanos;
@@ -36,63 +36,98 @@ fn cached(file: &File) -> Option<usize> {
     (outcome == 0).then_some(found[0] as usize)
 }
 
-#[test]
-fn who_is_alone_has_neighbours_read_with_what_he_reads_and_others_have_not() {
-    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let dir = disk.path().to_owned();
-    let running = start(|config| config.targets = vec![TargetConfig { dir: Some(dir), ..TargetConfig::default() }]);
-    let client = |job: &str| {
-        Client::new(ClientConfig {
-            addresses: vec![running.addresses[0].clone()],
-            timeout: Nanos::from_secs(20),
-            claims: Claims { job: Some(job.to_owned()), ..Claims::default() },
-            key_file: None,
-        })
-    };
-    let [one, other] = ["one", "other"].map(client);
-    let file = one.open(Ino::ROOT, b"file", &create()).unwrap();
-    one.write_at(&file, 0, &vec![1; PAGES * PAGE]).unwrap();
-    one.sync(&file, false).unwrap();
-    let object = File::open(object(disk.path())).unwrap();
-    let small = other.open(Ino::ROOT, b"small", &create()).unwrap();
-    other.write_at(&small, 0, &[1]).unwrap();
-    if rustix::param::page_size() != PAGE {
-        return skip("the host has longer pages");
+/// A server with a target on a disk, and two jobs, each with a file there, one of which is long.
+struct Jobs {
+    _running: Running,
+    disk: tempfile::TempDir,
+    one: (Client, OpenFile),
+    other: (Client, OpenFile),
+}
+
+impl Jobs {
+    fn start(policy: &str) -> Self {
+        let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = disk.path().to_owned();
+        let running = start(|config| {
+            config.policy = policy.parse().unwrap();
+            config.targets = vec![TargetConfig { dir: Some(dir), ..TargetConfig::default() }];
+        });
+        let client = |job: &str| {
+            Client::new(ClientConfig {
+                addresses: vec![running.addresses[0].clone()],
+                timeout: Nanos::from_secs(20),
+                claims: Claims { job: Some(job.to_owned()), ..Claims::default() },
+                key_file: None,
+            })
+        };
+        let [one, other] = ["one", "other"].map(client);
+        let file = one.open(Ino::ROOT, b"file", &create()).unwrap();
+        one.write_at(&file, 0, &vec![1; PAGES * PAGE]).unwrap();
+        one.sync(&file, false).unwrap();
+        let small = other.open(Ino::ROOT, b"small", &create()).unwrap();
+        other.write_at(&small, 0, &[1]).unwrap();
+        Self { _running: running, disk, one: (one, file), other: (other, small) }
     }
-    // Reads half of the pages, those that a generator comes to, no two of which are a stream; gives how many of all are in memory then.
-    let read = |is_alone: bool| {
-        rustix::fs::fadvise(&object, 0, None, Advice::DontNeed).unwrap();
-        let before = cached(&object);
+
+    /// Reads half of the pages, those that a generator comes to, no two of which are a stream; gives how many of all are in memory
+    /// before and then, if the host tells.
+    fn read_half(&self, object: &File, is_alone: bool) -> Option<(usize, usize)> {
+        rustix::fs::fadvise(object, 0, None, Advice::DontNeed).unwrap();
+        let before = cached(object);
         let (mut page, mut block) = (0, [0; PAGE]);
         for _ in 0..PAGES / 2 {
             page = (page * 5 + 3) % PAGES;
             if !is_alone {
-                other.read_at(&small, 0, &mut block[..1]).unwrap();
+                self.other.0.read_at(&self.other.1, 0, &mut block[..1]).unwrap();
             }
-            assert_eq!(one.read_at(&file, (page * PAGE) as u64, &mut block[..]).unwrap(), PAGE);
+            assert_eq!(self.one.0.read_at(&self.one.1, (page * PAGE) as u64, &mut block[..]).unwrap(), PAGE);
         }
-        before.zip(cached(&object))
-    };
-    let Some((0, shared)) = read(false) else {
-        return skip("the host does not tell what it has in memory, or keeps it");
-    };
-    assert_eq!(shared, PAGES / 2);
-    // The other one is gone a second later.
-    crate::running::eventually(
-        "neighbours are read",
-        || matches!(read(true), Some((0, alone)) if alone > PAGES / 2 + 10),
-    );
-    // Who waits for nothing has nothing read with it, even if his reads mostly waited before. Backwards, as that is no stream.
+        before.zip(cached(object))
+    }
+}
+
+#[test]
+fn neighbours_are_read_with_short_reads_of_who_is_alone_or_pays_for_them() {
+    if rustix::param::page_size() != PAGE {
+        return skip("the host has longer pages");
+    }
+    // By some policies a job pays for the device's time, by others for the bytes that it asks for; and where small requests have a time
+    // in which they are to be served, nobody has anything read that he did not ask for.
+    for (policy, are_paid, is_class) in
+        [("job-fair", true, false), ("fifo", false, false), ("job-fair+latency{p99=5ms,job:other}", false, true)]
+    {
+        let jobs = Jobs::start(policy);
+        let object = File::open(object(jobs.disk.path())).unwrap();
+        let Some((0, shared)) = jobs.read_half(&object, false) else {
+            return skip("the host does not tell what it has in memory, or keeps it");
+        };
+        let is_more = |cached: usize| cached > PAGES / 2 + 10;
+        assert!(if are_paid { is_more(shared) } else { shared == PAGES / 2 }, "{policy}: {shared}");
+        if is_class {
+            continue;
+        }
+        // The other one is gone a second later.
+        crate::running::eventually(
+            "neighbours are read",
+            || matches!(jobs.read_half(&object, true), Some((0, alone)) if is_more(alone)),
+        );
+        who_waits_for_nothing_has_nothing_read_with_it(&jobs.one, &object);
+    }
+}
+
+/// Even if his reads mostly waited before.
+fn who_waits_for_nothing_has_nothing_read_with_it((one, file): &(Client, OpenFile), object: &File) {
     let mut block = [0; PAGE];
     for _ in 0..100 {
-        rustix::fs::fadvise(&object, 0, None, Advice::DontNeed).unwrap();
-        assert_eq!(one.read_at(&file, ((PAGES - 1) * PAGE) as u64, &mut block[..]).unwrap(), PAGE);
+        rustix::fs::fadvise(object, 0, None, Advice::DontNeed).unwrap();
+        assert_eq!(one.read_at(file, ((PAGES - 1) * PAGE) as u64, &mut block[..]).unwrap(), PAGE);
     }
-    rustix::fs::fadvise(&object, 0, None, Advice::DontNeed).unwrap();
-    rustix::fs::fadvise(&object, 0, None, Advice::Random).unwrap();
+    rustix::fs::fadvise(object, 0, None, Advice::DontNeed).unwrap();
+    rustix::fs::fadvise(object, 0, None, Advice::Random).unwrap();
+    // Backwards, as that is no stream.
     let places = (PAGES / 2..PAGES).step_by(2).rev().map(|page| (page * PAGE) as u64);
-    places.clone().for_each(|at| assert_eq!(rustix::io::pread(&object, &mut block, at), Ok(PAGE)));
-    assert_eq!(cached(&object), Some(PAGES / 4));
-    places.for_each(|at| assert_eq!(one.read_at(&file, at, &mut block[..]).unwrap(), PAGE));
-    assert_eq!(cached(&object), Some(PAGES / 4));
+    places.clone().for_each(|at| assert_eq!(rustix::io::pread(object, &mut block, at), Ok(PAGE)));
+    assert_eq!(cached(object), Some(PAGES / 4));
+    places.for_each(|at| assert_eq!(one.read_at(file, at, &mut block[..]).unwrap(), PAGE));
+    assert_eq!(cached(object), Some(PAGES / 4));
 }

@@ -1,5 +1,5 @@
-//! What is read with a short read, in the same request of the device, for a job that is alone: whoever reads all of a file in no order finds
-//! most of it in memory.
+//! What is read with a short read, in the same request of the device, for a job that is alone or pays for the time that it takes: whoever reads all
+//! of a file in no order finds most of it in memory.
 //!
 //! A file has blocks of [`BLOCK_BYTES`]. When a read waits for the device, and at least 5/32 (80 KiB) of the [`AROUND_BYTES`] that it is in are in
 //! memory, all of its block is read with it. Who reads all of a file by 4 KiB waits for a quarter of his reads, and finds

@@ -352,6 +352,14 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
+    /// Whether the policy gives each of several jobs a part of the device's time ([`PolicySpec::divides_time`](crate::PolicySpec::divides_time)):
+    /// see [`DepthControl::set_divides_time`](crate::DepthControl::set_divides_time). False at first.
+    pub fn set_divides_time(&mut self, divides_time: bool) {
+        if let Depth::Found(control) = &mut self.depth {
+            control.set_divides_time(divides_time);
+        }
+    }
+
     fn is_in_service(&self, id: RequestId) -> bool {
         self.entries.get(id.0 as usize).is_some_and(|entry| matches!(entry.state, State::InService))
     }

@@ -156,8 +156,11 @@ impl Target {
             DepthSpec::Auto if is_memory || id.is_none() => Depth::Fixed(DEPTH_MAX),
             depth => Depth::new(depth),
         };
+        let arbiter = policy.arbiter(id.is_none(), tuning);
+        let mut dispatcher = Dispatcher::new(arbiter, is_capped.then(CappedDevice::new), depth);
+        dispatcher.set_divides_time(policy.spec.divides_time());
         let queue = Queue {
-            dispatcher: Dispatcher::new(policy.arbiter(id.is_none(), tuning), is_capped.then(CappedDevice::new), depth),
+            dispatcher,
             device_times: HashMap::new(),
             users: [(NOBODY, Nanos::ZERO); 2],
             scrubbing: None,
@@ -454,6 +457,7 @@ impl Target {
             arbiter.set_job(now, *job, info);
         }
         let refused = queue.dispatcher.replace_arbiter(now, arbiter);
+        queue.dispatcher.set_divides_time(policy.spec.divides_time());
         self.forget(&mut queue, refused)
     }
 

@@ -5,7 +5,7 @@
 //! array, a parallel file system behind a network, somebody else on any of them. So the depth is found by trial. Windows of
 //! time with the present depth and with another one, twice it, half, or three quarters, alternate; the deeper is taken if it
 //! does more work, the shallower if it does about as much ([`Tolerance`]). Where neither is, the next trial waits, longer
-//! each time, unless the work done changes by itself, or a job comes to share the device. It begins with a small depth and a
+//! each time, or comes after a second if the work done changes by itself, and at once if a job comes to share the device or is left alone. It begins with a small depth and a
 //! quick search (`ramp`), which takes a round of requests for each doubling, and to which it goes back when a trial
 //! finds that twice as many do much more.
 //!
@@ -21,6 +21,10 @@
 //! request of a job of one process: with twice as many as there are channels it takes twice as long, and the job has half
 //! of what is due to it. So while several jobs share the device, more work is given up for a shallower depth
 //! ([`SHARED`]) than for a job alone ([`ALONE`]).
+//!
+//! Even so a job of few processes may have less than the policy says, where half of the depth would do less work by more than that. If the policy
+//! divides the device's time, and a job has clearly more of it at the shallower depth ([`TAKEN`]), a third of the work is given up for that
+//! ([`FAIRER`]): see `docs/decisions/0037`. Where the parts of the jobs stay the same the policy decides already, and nothing is given up.
 //!
 //! Where nobody waits the depth may still be too large: five processes at a disk are all in service, the disk serves them
 //! one after the other, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
@@ -39,14 +43,14 @@ mod tally;
 
 use isonomia_units::{JobId, Nanos};
 use ramp::Ramp;
-use tally::Tally;
+use tally::{GainMin, JOBS, Tally};
 
 /// What another depth has to do, as a part of the work that the present one does.
 #[derive(Clone, Copy, Debug)]
 struct Tolerance {
     /// A deeper one.
     gain_min: f64,
-    /// A shallower one. More than one over the other, so that no two depths are each better than the other.
+    /// A shallower one. The product of both is more than one, so that no two depths are each better than the other.
     loss_max: f64,
 }
 
@@ -54,6 +58,15 @@ struct Tolerance {
 const ALONE: Tolerance = Tolerance { gain_min: 1.05, loss_max: 0.98 };
 /// While several do.
 const SHARED: Tolerance = Tolerance { gain_min: 1.1, loss_max: 0.93 };
+/// While a policy divides time between several, for a depth that gives one of them clearly more than a deeper one. A third of the work is also
+/// what holds may cost at most (`queueing::activity`).
+const FAIRER: Tolerance = Tolerance { gain_min: 1.6, loss_max: 0.65 };
+/// What the one has to gain by the shallower depth for that to be taken, in each pair of windows and in all of them …
+const TAKEN: GainMin = GainMin { ratio: 1.15, of_part: 1.1, deviations: 3.0 };
+/// … and to be kept, in all pairs but one: less, or two depths would each be given up for the other by chance.
+const KEPT: GainMin = GainMin { ratio: 1.05, of_part: 1.03, deviations: 1.0 };
+/// After one window with less than this part of the work a shallower one will hardly be such a depth.
+const POSSIBLE_MIN: f64 = 0.5;
 /// So much more of one window than of another is no accident: no further ones are needed. Of half and twice the depth …
 const GAIN_CLEAR: f64 = 1.5;
 /// … and of three quarters.
@@ -101,6 +114,8 @@ pub struct DepthControl {
     idle_windows: u32,
     /// Whether several jobs had requests in service in the latest window.
     is_shared: bool,
+    /// Whether the policy gives each of several jobs a part of the device's time.
+    divides_time: bool,
     /// When a request last ended, and whether others waited then.
     last: (Nanos, bool),
 }
@@ -140,9 +155,9 @@ enum State {
     Ramping(Ramp),
     /// Windows of `depth` and of `other` in the order a b b a a b, so that a drift counts for neither.
     Trying(Box<Trial>),
-    /// Until then, unless the rate differs from what it was, or the device is shared and was not. The first window tells a
-    /// rate that is not known.
-    Resting { until: Nanos, rate: Option<f64>, was_shared: bool, changed: u32 },
+    /// Until then, or [`REST_MIN`] if the rate differs from what it was; at once when the device is shared and was not. The first window
+    /// tells a rate that is not known.
+    Resting { since: Nanos, until: Nanos, rate: Option<f64>, was_shared: bool, changed: u32 },
 }
 
 #[derive(Clone, Debug)]
@@ -152,6 +167,12 @@ struct Trial {
     /// Of the present depth, and of the other one.
     done: Tally,
     other_done: Tally,
+    /// The first window of a pair.
+    first: Option<Tally>,
+    /// By job: in so many pairs of windows the shallower of the two depths gave it more.
+    gaining: [u32; JOBS],
+    /// Windows in which several jobs had requests in service.
+    shared: u32,
     /// Of nominal work.
     rate: f64,
     other_rate: f64,
@@ -186,8 +207,15 @@ impl DepthControl {
             kept: 1.0,
             idle_windows: 0,
             is_shared: false,
+            divides_time: false,
             last: (Nanos::ZERO, true),
         }
+    }
+
+    /// Whether the policy gives each of several jobs a part of the device's time: then a job's part is worth some of the work. False at
+    /// first.
+    pub fn set_divides_time(&mut self, divides_time: bool) {
+        self.divides_time = divides_time;
     }
 
     /// Requests that the device may be given at once.
@@ -294,17 +322,21 @@ impl DepthControl {
         self.window = Some(Window::new(now, job));
     }
 
-    /// Of the quick search, in which twice the depth did `gain` times the work, if that was seen, and half of the `most` that
-    /// were in service did clearly less.
-    fn end_ramp(&mut self, now: Nanos, most: usize, gain: Option<f64>) {
-        self.kept = gain.map_or(1.0, |gain| (1.0 / gain).min(1.0));
-        match gain {
-            Some(_) if self.kept < self.tolerance().loss_max => {
-                (self.depth, self.kept) = (self.deeper(), 1.0);
-                self.try_half(now);
-            }
-            _ if self.is_shared => self.begin_trial(now, near(most), Then::Rest),
-            _ => self.rest_now(now, None),
+    /// Of the quick search, in which twice the depth did `gain` times the work, if that was seen, half of the `most` that were in
+    /// service did clearly less, and the depth does about `kept` of what was done where it began to go down.
+    fn end_ramp(&mut self, now: Nanos, most: usize, gain: Option<f64>, kept: f64) {
+        let of_twice = gain.map_or(1.0, |gain| (1.0 / gain).min(1.0));
+        // Where work may be given up for somebody's part, what was given up on the way counts.
+        let kept = if self.divides_time { kept } else { 1.0 };
+        if of_twice < self.tolerance().loss_max {
+            (self.depth, self.kept) = (self.deeper(), (kept / of_twice).min(1.0));
+            return self.try_half(now);
+        }
+        self.kept = of_twice.min(kept);
+        if self.is_shared {
+            self.begin_trial(now, near(most), Then::Rest);
+        } else {
+            self.rest_now(now, None);
         }
     }
 
@@ -318,22 +350,27 @@ impl DepthControl {
         match &mut self.state {
             State::Ramping(ramp) => {
                 let tried = ramp.learn(&window.done, self.limit, self.depth_max);
-                let (most, gain) = (ramp.most(), ramp.gain());
+                let (most, gain, kept) = (ramp.most(), ramp.gain(), ramp.kept());
                 self.depth = ramp.found();
                 match tried {
                     Some(deeper) if deeper > self.limit => self.set_limit_at_once(now, deeper, window.job),
                     Some(shallower) => self.set_limit(shallower),
-                    None => self.end_ramp(now, most, gain),
+                    None => self.end_ramp(now, most, gain, kept),
                 }
             }
-            State::Resting { until, rate, was_shared, changed } => {
+            State::Resting { since, until, rate, was_shared, changed } => {
                 let rate = rate.get_or_insert(measured);
                 let is_newly_shared = window.is_shared && !*was_shared;
-                let is_other = measured > *rate * CHANGE_MIN || measured * CHANGE_MIN < *rate || is_newly_shared;
+                // Whoever is alone has no use for what was given up for somebody else.
+                let is_newly_alone = !window.is_shared && *was_shared && self.kept < ALONE.loss_max;
+                let is_at_once = is_newly_shared || is_newly_alone;
+                let is_other = measured > *rate * CHANGE_MIN || measured * CHANGE_MIN < *rate || is_at_once;
                 *changed = if is_other { *changed + 1 } else { 0 };
                 if *changed >= CHANGED_WINDOWS {
                     self.rest = REST_MIN;
-                } else if now < *until {
+                    *until = if is_at_once { now } else { *since + REST_MIN }.min(*until);
+                }
+                if now < *until {
                     return;
                 }
                 if is_newly_shared && self.depth > 1 || self.depth == self.depth_max {
@@ -345,6 +382,8 @@ impl DepthControl {
             State::Trying(trial) => {
                 let is_other = self.limit == trial.other;
                 trial.windows += 1;
+                trial.shared += u32::from(window.is_shared);
+                trial.pair(is_other == (trial.other > self.depth), &window.done);
                 if is_other {
                     trial.other_rate += measured;
                     trial.other_done.merge(&window.done);
@@ -360,7 +399,11 @@ impl DepthControl {
                 let is_near = 2 * trial.other > self.depth && trial.other < 2 * self.depth;
                 let clear = if is_near { GAIN_CLEAR_NEAR } else { GAIN_CLEAR };
                 let is_vain = trial.other > self.depth && ratio < 1.0 + (gain_min - 1.0) * VAIN_MAX;
-                let is_clear = trial.windows == 2 && (is_vain || !(1.0 / clear..=clear).contains(&ratio));
+                // Whether somebody has more of the shallower one is not clear so soon.
+                let is_possible = trial.other > self.depth || self.kept * ratio >= POSSIBLE_MIN;
+                let is_open = self.divides_time && is_possible && trial.gaining.iter().any(|pairs| *pairs > 0);
+                let is_far = !is_open && !(1.0 / clear..=clear).contains(&ratio);
+                let is_clear = trial.windows == 2 && (is_vain || is_far);
                 if is_clear || trial.windows == 2 * PAIRS {
                     self.decide(now, ratio, window.job);
                 }
@@ -370,10 +413,13 @@ impl DepthControl {
 
     /// Of a trial in which the other depth did `ratio` times the work.
     fn decide(&mut self, now: Nanos, ratio: f64, job: JobId) {
-        let rested = State::Resting { until: now, rate: None, was_shared: self.is_shared, changed: 0 };
+        let rested = State::Resting { since: now, until: now, rate: None, was_shared: self.is_shared, changed: 0 };
         let State::Trying(trial) = std::mem::replace(&mut self.state, rested) else { return };
-        let Tolerance { gain_min, loss_max } = self.tolerance();
+        // A window in which all but one of the jobs found their bytes in memory says nothing of who is there.
+        self.is_shared = 2 * trial.shared > trial.windows;
         let is_deeper = trial.other > self.depth;
+        let is_fairer = self.divides_time && self.is_shared && trial.is_shallower_fairer(is_deeper);
+        let Tolerance { gain_min, loss_max } = if is_fairer { FAIRER } else { self.tolerance() };
         let pairs = f64::from(trial.windows / 2);
         if if is_deeper { ratio >= gain_min } else { self.kept * ratio >= loss_max } {
             self.kept = if is_deeper { 1.0 } else { (self.kept * ratio).min(1.0) };
@@ -393,7 +439,9 @@ impl DepthControl {
             return;
         }
         if is_deeper {
-            self.kept = (1.0 / ratio).min(1.0);
+            // What was given up before for a job's part is given up still.
+            let before = if is_fairer { self.kept } else { 1.0 };
+            self.kept = (1.0 / ratio).min(before);
         }
         match trial.then {
             Then::Half => self.try_half(now),
@@ -404,7 +452,8 @@ impl DepthControl {
 
     fn rest_now(&mut self, now: Nanos, rate: Option<f64>) {
         self.set_limit(self.depth);
-        self.state = State::Resting { until: now + self.rest, rate, was_shared: self.is_shared, changed: 0 };
+        self.state =
+            State::Resting { since: now, until: now + self.rest, rate, was_shared: self.is_shared, changed: 0 };
         self.rest = Nanos(self.rest.0.saturating_mul(2)).min(REST_MAX);
     }
 
@@ -422,6 +471,9 @@ impl DepthControl {
             windows: 0,
             done: Tally::default(),
             other_done: Tally::default(),
+            first: None,
+            gaining: [0; JOBS],
+            shared: 0,
             rate: 0.0,
             other_rate: 0.0,
             then,
@@ -430,6 +482,30 @@ impl DepthControl {
 
     fn deeper(&self) -> usize {
         (2 * self.depth).min(self.depth_max)
+    }
+}
+
+impl Trial {
+    /// A window of the deeper or of the shallower of the two depths has ended, in which this was `done`.
+    fn pair(&mut self, is_deeper: bool, done: &Tally) {
+        let Some(first) = self.first.take() else {
+            self.first = Some(done.clone());
+            return;
+        };
+        let gains = if is_deeper { done.gains(&first) } else { first.gains(done) };
+        for (gaining, gain) in self.gaining.iter_mut().zip(gains) {
+            *gaining += u32::from(gain.is_one());
+        }
+    }
+
+    /// Whether a job has clearly more at the shallower depth, where the policy decides more and the device less.
+    fn is_shallower_fairer(&self, is_deeper: bool) -> bool {
+        let (shallower, deeper) =
+            if is_deeper { (&self.done, &self.other_done) } else { (&self.other_done, &self.done) };
+        let pairs = self.windows / 2;
+        let (least, pairs_min) = if is_deeper { (KEPT, pairs.saturating_sub(1).max(1)) } else { (TAKEN, pairs) };
+        let gains = deeper.gains(shallower);
+        gains.iter().zip(self.gaining).any(|(gain, gaining)| gaining >= pairs_min && gain.is(&least))
     }
 }
 

@@ -177,8 +177,10 @@ impl<'a> Engine<'a> {
             if scenario.fair_clock {
                 arbiter = with_fair_clock(arbiter, &target.policy, tuning);
             }
+            let mut dispatcher = Dispatcher::new(arbiter, None, target.device.depth());
+            dispatcher.set_divides_time(target.policy.divides_time());
             TargetState {
-                dispatcher: Dispatcher::new(arbiter, None, target.device.depth()),
+                dispatcher,
                 channels: ChannelsState::default(),
                 learners: (target.device.is_unknown() && target.policy.divides_time())
                     .then(|| [CostModel::nominal(); 4].map(CostLearner::new)),

@@ -31,6 +31,8 @@ pub(super) struct Ramp {
     most: usize,
     /// What was done at so many; `None` at the beginning.
     before: Option<Box<Tally>>,
+    /// What was done at the depth from which it goes down.
+    first: Option<Box<Tally>>,
     /// What twice the best depth does, as a multiple of what that one does, if it was seen.
     gain: Option<f64>,
     is_down: bool,
@@ -42,12 +44,21 @@ impl Ramp {
     /// Up from `depth`, with what is done there, if that is known.
     pub(super) fn up(depth: usize, before: Option<Tally>) -> Self {
         let has_grown = before.is_some();
-        Self { found: depth, most: depth, before: before.map(Box::new), gain: None, is_down: false, has_grown }
+        Self {
+            found: depth,
+            most: depth,
+            before: before.map(Box::new),
+            first: None,
+            gain: None,
+            is_down: false,
+            has_grown,
+        }
     }
 
     /// Down from the `most` that are in service now, for nobody waits at `depth`.
     pub(super) fn down(depth: usize, most: usize, before: Tally) -> Self {
-        Self { found: depth, most, before: Some(Box::new(before)), gain: None, is_down: true, has_grown: false }
+        let before = Some(Box::new(before));
+        Self { found: depth, most, first: before.clone(), before, gain: None, is_down: true, has_grown: false }
     }
 
     /// Requests in a window while so many are in service.
@@ -71,6 +82,7 @@ impl Ramp {
         } else {
             self.gain = ratio;
             self.is_down = true;
+            self.first.clone_from(&self.before);
         }
         let next = if self.is_down { self.found.div_ceil(2) } else { (2 * self.found).min(depth_max) };
         Some(next).filter(|next| *next != self.found)
@@ -98,6 +110,11 @@ impl Ramp {
     /// The most that were in service at it.
     pub(super) fn most(&self) -> usize {
         self.most
+    }
+
+    /// The part of what was done at the depth from which it went down that the best one does, about; 1 at most.
+    pub(super) fn kept(&self) -> f64 {
+        self.first.as_ref().zip(self.before.as_ref()).map_or(1.0, |(first, last)| first.ratio(last).min(1.0))
     }
 
     /// What twice the best depth does, as a multiple of what that one does, if it was seen.
@@ -135,6 +152,7 @@ mod tests {
         assert_eq!((ramp.learn(&done(80), 16, 128), ramp.found()), (Some(4), 8));
         assert_eq!((ramp.learn(&done(79), 4, 128), ramp.found()), (Some(2), 4));
         assert_eq!((ramp.learn(&done(40), 2, 128), ramp.found()), (None, 4));
+        assert!((ramp.kept() - 79.0 / 80.0).abs() < 1e-9, "{}", ramp.kept());
     }
 
     #[test]

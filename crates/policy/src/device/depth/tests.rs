@@ -322,3 +322,92 @@ fn a_disk_is_given_too_much_for_a_moment_only() {
         }
     }
 }
+
+/// What two jobs get of a device that does so many requests of the one and of the other in a second at a depth. Each has half of its time if that
+/// `is_even`, otherwise requests of both take as long. Gives the depth that is kept most of the time, and the rates of the one and of both.
+fn few_against_many(
+    control: &mut DepthControl,
+    (from, seconds): (Nanos, u64),
+    rates: impl Fn(usize) -> (f64, f64),
+    is_even: bool,
+) -> (usize, f64, f64) {
+    let mut random = Pcg64::seed_from_u64(2);
+    let end = from + Nanos::from_secs(seconds);
+    let (mut now, mut all, mut of_one) = (from, 0_u32, 0_u32);
+    let mut times: std::collections::BTreeMap<usize, u64> = std::collections::BTreeMap::new();
+    while now < end {
+        let depth = control.limit();
+        let (one, other) = rates(depth);
+        let took = 1e9 / (one + other);
+        let is_one = random.random::<f64>() < one / (one + other);
+        now += Nanos(took as u64);
+        *times.entry(depth).or_default() += took as u64;
+        (all, of_one) = (all + 1, of_one + u32::from(is_one));
+        let half_each = 5e8 / if is_one { one } else { other };
+        let attributed = Some(Nanos(if is_even { half_each } else { took } as u64));
+        let (job, work) = (JobId(u32::from(!is_one)), Nanos::from_micros(2));
+        control.completed(now, Completion { job, work, attributed, in_service: depth, is_backlogged: true });
+    }
+    let (depth, _) = times.into_iter().max_by_key(|(_, time)| *time).unwrap();
+    (depth, f64::from(of_one) / seconds as f64, f64::from(all) / seconds as f64)
+}
+
+fn dividing(depth: usize) -> DepthControl {
+    let mut control = DepthControl::new(depth, 128);
+    control.set_divides_time(true);
+    control
+}
+
+/// A disk on a machine of few processors, where the one has half with two in service, and less with more.
+fn disk(depth: usize) -> (f64, f64) {
+    let all = 40_000.0 * [0.5, 0.75, 0.9, 1.0][depth.min(4) - 1];
+    let one = 0.5 * (2.0 / depth.max(2) as f64).powf(0.8) * all;
+    (one, all - one)
+}
+
+#[test]
+fn some_work_is_given_up_for_the_part_of_a_job_if_the_policy_divides_time() {
+    let minute = (Nanos::ZERO, 60);
+    let (depth, one, all) = few_against_many(&mut dividing(8), minute, disk, false);
+    assert_eq!(depth, 2);
+    assert!(one > 0.9 * 15_000.0 && all > 0.7 * 40_000.0, "{one} of {all}");
+    let (depth, one, all) = few_against_many(&mut DepthControl::new(8, 128), minute, disk, false);
+    assert!(depth >= 3, "{depth}");
+    assert!(one < 0.8 * 15_000.0 && all > 0.85 * 40_000.0, "{one} of {all}");
+}
+
+#[test]
+fn no_more_is_given_up_over_many_steps_than_in_one() {
+    // Each step costs a part, and gives the one more.
+    for half_at in [1.0, 2.0, 4.0, 8.0] {
+        let rates = |depth: usize| {
+            let all = 30_000.0 * depth as f64 / (depth as f64 + half_at);
+            let one = 0.9 * all / (depth as f64).powf(1.5);
+            (one, all - one)
+        };
+        let mut control = dividing(16);
+        few_against_many(&mut control, (Nanos::ZERO, 10), rates, false);
+        let (depth, _, all) = few_against_many(&mut control, (Nanos::from_secs(10), 200), rates, false);
+        assert!(all > 0.57 * 30_000.0, "{half_at}: {all} at {depth}");
+    }
+}
+
+#[test]
+fn nothing_is_given_up_where_the_policy_decides_as_it_is() {
+    // The one has more of the shallower depth, as his requests wait less in the device, but half of the time at either.
+    let rates = |depth: usize| {
+        let part = 2.0 / depth.max(2) as f64;
+        (4_000.0 + 8_000.0 * part, 40_000.0 * [0.2, 0.4, 0.7, 1.0][depth.min(4) - 1])
+    };
+    let (depth, ..) = few_against_many(&mut dividing(8), (Nanos::ZERO, 60), rates, true);
+    assert!(depth >= 3, "{depth}");
+}
+
+#[test]
+fn who_is_left_alone_has_all_of_the_device_soon() {
+    let mut control = dividing(8);
+    few_against_many(&mut control, (Nanos::ZERO, 60), disk, false);
+    let alone = |depth: usize| (0.0, disk(depth).0 + disk(depth).1);
+    let (depth, _, all) = few_against_many(&mut control, (Nanos::from_secs(60), 2), alone, false);
+    assert!(depth >= 4 && all > 0.9 * 40_000.0, "{all} at {depth}");
+}

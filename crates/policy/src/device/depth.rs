@@ -23,7 +23,7 @@
 //! ([`SHARED`]) than for a job alone ([`ALONE`]).
 //!
 //! Even so a job of few processes may have less than the policy says, where half of the depth would do less work by more than that. If the policy
-//! divides the device's time, and a job has clearly more of it at the shallower depth ([`TAKEN`]), a third of the work is given up for that
+//! divides the device's time, and a job has clearly more of it at the shallower depth ([`TAKEN`]), up to 35 % of the work is given up for that
 //! ([`FAIRER`]): see `docs/decisions/0037`. Where the parts of the jobs stay the same the policy decides already, and nothing is given up.
 //!
 //! Where nobody waits the depth may still be too large: five processes at a disk are all in service, the disk serves them
@@ -58,8 +58,8 @@ struct Tolerance {
 const ALONE: Tolerance = Tolerance { gain_min: 1.05, loss_max: 0.98 };
 /// While several do.
 const SHARED: Tolerance = Tolerance { gain_min: 1.1, loss_max: 0.93 };
-/// While a policy divides time between several, for a depth that gives one of them clearly more than a deeper one. A third of the work is also
-/// what holds may cost at most (`queueing::activity`).
+/// While a policy divides time between several, for a depth that gives one of them clearly more than a deeper one. Holds may cost a third, which is
+/// about as much (`queueing::activity`).
 const FAIRER: Tolerance = Tolerance { gain_min: 1.6, loss_max: 0.65 };
 /// What the one has to gain by the shallower depth for that to be taken, in each pair of windows and in all of them …
 const TAKEN: GainMin = GainMin { ratio: 1.15, of_part: 1.1, deviations: 3.0 };
@@ -155,8 +155,8 @@ enum State {
     Ramping(Ramp),
     /// Windows of `depth` and of `other` in the order a b b a a b, so that a drift counts for neither.
     Trying(Box<Trial>),
-    /// Until then, or [`REST_MIN`] if the rate differs from what it was; at once when the device is shared and was not. The first window
-    /// tells a rate that is not known.
+    /// Until then, or [`REST_MIN`] if the rate differs from what it was; at once when jobs come to share the device, or one is left
+    /// alone. The first window tells a rate that is not known.
     Resting { since: Nanos, until: Nanos, rate: Option<f64>, was_shared: bool, changed: u32 },
 }
 

@@ -4,8 +4,10 @@ use isonomia_client::{Address, Claims, Client, ClientConfig, Ino};
 use isonomia_server::{Config, Server};
 use isonomia_units::{Nanos, VolumeId};
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Servers `io1`, `io2`, … of which the first is the root server, each on a socket and on TCP.
 pub struct Cluster {
@@ -17,10 +19,13 @@ pub struct Cluster {
     pub dir: tempfile::TempDir,
 }
 
-/// So many ports of the loopback device that are free at the moment. All are kept until all are found: none comes twice.
-fn free_ports(count: usize) -> Vec<u16> {
-    let bound: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    bound.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+/// An address of the loopback device that is nobody else's: of this process, and no port of it comes twice. A port that was found to be free
+/// may be another program's before a server listens there.
+fn own_address() -> SocketAddrV4 {
+    static PORT: AtomicU16 = AtomicU16::new(20_000);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    // A process id has 22 bits.
+    SocketAddrV4::new(Ipv4Addr::new(127, 64 | high, middle, low), PORT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A directory in memory, if there is one.
@@ -61,11 +66,12 @@ impl Cluster {
         std::fs::write(&key, [7; 32]).unwrap();
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
         let mut text = format!("name = {name:?}\nepoch = 1\n{lines}\n");
-        for (number, port) in (1..=count).zip(free_ports(count)) {
+        for number in 1..=count {
+            let address = own_address();
             write!(
                 text,
                 "[[server]]\nname = \"io{number}\"\nnumber = {number}\ndir = \"{at}/io{number}\"\n\
-                 listen = [\"unix:{at}/io{number}.sock\", \"tcp:127.0.0.1:{port}\"]\ntargets = {targets}\n"
+                 listen = [\"unix:{at}/io{number}.sock\", \"tcp:{address}\"]\ntargets = {targets}\n"
             )
             .unwrap();
         }

@@ -29,7 +29,7 @@ impl Core {
         let Pending { connection, header, neighbours, .. } = &mut work.pending;
         *neighbours = Bytes(0);
         let streams = target.read_ahead.as_ref()?;
-        // What a target whose speed is told is asked for takes as long as it was told.
+        // Where the speed is told a read costs what was told, whatever is read with it.
         if target.prices.is_none() || pages.cached_bytes()? >= pages.len {
             return None;
         }

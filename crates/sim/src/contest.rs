@@ -6,7 +6,7 @@
 //! simply:
 //!
 //! * a read of more than a client's largest request is as many requests, of which a process has some under way;
-//! * who reads all of his files in no order, with nobody beside (with others he does as well on a live server, if his reads are short), finds as many neighbours of what he has read in memory as there
+//! * who reads all of his files in no order, with nobody beside, finds as many neighbours of what he has read in memory as there
 //!   ([`FileReads`](isonomia_policy::device::read_ahead::FileReads)); what was read ahead of him takes its time of the device;
 //! * who reads one block behind the other while others use the device is read ahead for, in pieces of which each process has
 //!   as many under way as a window has, so that all his reads are pieces;
@@ -15,7 +15,8 @@
 //!
 //! What processors take is simulated where it is known: all of it before the device is given a request.
 //!
-//! What is not simulated is said by [`Unpredicted`]. Not in it either: what a flush writes besides the bytes (the
+//! What is not simulated is said by [`Unpredicted`]. Not in it either: neighbours that a live server reads with short reads of
+//! those who are not alone; what a flush writes besides the bytes (the
 //! journal of a file system), and reads that happen to be near each other and are read ahead for while others use the device.
 
 mod neighbours;

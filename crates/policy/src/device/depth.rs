@@ -218,6 +218,11 @@ impl DepthControl {
         self.divides_time = divides_time;
     }
 
+    /// See [`Self::set_divides_time`].
+    pub fn divides_time(&self) -> bool {
+        self.divides_time
+    }
+
     /// Requests that the device may be given at once.
     pub fn limit(&self) -> usize {
         self.limit

@@ -67,6 +67,25 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
     assert_eq!(work.finish_at, Some(ms(200)));
 }
 
+/// Its depth gives up work for a job's part only under a policy that divides time, whichever there was at first.
+#[test]
+fn the_depth_knows_whether_the_policy_divides_time() {
+    let target = |policy: &Policy| {
+        Target::new(Some(TargetId(0)), String::new(), None, None, policy, 2, (false, DepthSpec::Auto))
+    };
+    let divides_time = |target: &Target| match target.queue().dispatcher.depth() {
+        Depth::Found(control) => control.divides_time(),
+        Depth::Fixed(depth) => panic!("a depth of {depth}"),
+    };
+    for (first, then) in [("job-fair", "fifo"), ("fifo", "job-fair"), ("coflow", "exclusive")] {
+        let [first, then] = [first, then].map(policy);
+        let target = target(&first);
+        assert_eq!(divides_time(&target), first.spec.divides_time(), "{}", first.spec);
+        assert!(target.set_policy(Nanos::ZERO, &then, &[]).is_empty());
+        assert_eq!(divides_time(&target), then.spec.divides_time(), "{}", then.spec);
+    }
+}
+
 /// Two jobs at a device of which nothing is known; what is read ahead of the one is its request, beside those of the other.
 #[test]
 fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {

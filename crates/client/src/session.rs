@@ -258,6 +258,12 @@ impl Session {
                 Err(Error::TimedOut { .. }) => return Ok(None),
                 line => line?,
             };
+            // A server that ended while nobody used the line has not had the request, which may go to the next one then, though
+            // it must not be sent twice.
+            if !may_repeat(&request) && line.is_ended() && deadline.left().is_some() {
+                taken.hang_up();
+                continue;
+            }
             if needs_locks(&request) {
                 self.check_locks(Ino(request.ino))?;
             }

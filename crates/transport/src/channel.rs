@@ -83,6 +83,11 @@ impl Channel {
         self.server
     }
 
+    /// Whether the server has ended the connection, as far as this host knows.
+    pub fn is_ended(&self) -> bool {
+        socket::is_ended(self.socket.as_fd())
+    }
+
     /// The number of the session with it.
     pub fn session(&self) -> u64 {
         self.session
@@ -161,7 +166,7 @@ impl Channel {
                 self.patience.note(op, monotonic_now().since(start), self.region.is_by_device(slot));
                 return Ok(self.take(slot));
             }
-            if socket::is_ended(self.socket.as_fd()) {
+            if self.is_ended() {
                 return Err(SocketError::Closed);
             }
             let now = self.region.alive_tick();

@@ -44,6 +44,14 @@ impl Line {
         }
     }
 
+    /// Whether the server has ended the connection, as far as this host knows: nobody would read what is sent. One system call.
+    pub fn is_ended(&self) -> bool {
+        match self {
+            Self::Shared(channel) => channel.is_ended(),
+            Self::Tcp(stream) => stream.is_ended(),
+        }
+    }
+
     /// The number of the session with it: another one than before if the server keeps nothing any more of what it kept then.
     pub fn session(&self) -> u64 {
         match self {

@@ -97,6 +97,11 @@ impl Stream {
         self.server
     }
 
+    /// Whether the server has ended the connection, as far as this host knows.
+    pub fn is_ended(&self) -> bool {
+        socket::is_ended(self.socket.as_fd())
+    }
+
     /// The number of the session with it.
     pub fn session(&self) -> u64 {
         self.session

@@ -398,3 +398,22 @@ fn tcp_asks_for_the_key_before_anything_else() {
     assert!(matches!(setup::decode(&body), Ok(Answer::Refused(_))));
     running.serves();
 }
+
+/// The kernel of a mount knows much by itself, so that the first that a server hears after it was started again may be a change that
+/// must not be sent twice.
+#[test]
+fn a_change_is_sent_to_the_next_server_if_the_one_before_ended_first() {
+    let mut running = start(|_| {});
+    // It has the same port again.
+    running.config.listen.clone_from(&running.addresses);
+    let clients = running.clients();
+    for (number, client) in clients.iter().enumerate() {
+        client.mkdir(Ino::ROOT, format!("{number}").as_bytes(), 0o755).unwrap();
+    }
+    for round in 0..3 {
+        running.restart();
+        for (number, client) in clients.iter().enumerate() {
+            client.mkdir(Ino::ROOT, format!("{number}/{round}").as_bytes(), 0o755).unwrap();
+        }
+    }
+}

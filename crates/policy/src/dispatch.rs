@@ -266,6 +266,9 @@ impl<R, A> Dispatcher<R, A> {
             Next::WaitUntil(at) => {
                 // One slot that the policy keeps for somebody is as good as taken.
                 self.is_backlogged = self.in_service + 1 >= self.depth.limit() && self.arbiter.queued() > 0;
+                if self.keeps_device() {
+                    self.depth.pause(now);
+                }
                 self.is_held = true;
                 earliest(at)
             }
@@ -283,6 +286,7 @@ impl<R, A> Dispatcher<R, A> {
             unreachable!("an arbiter gives each request once");
         };
         self.in_service += usize::from(entry.is_counted);
+        self.depth.resume(now);
         if let Some(metered) = self.usage.as_mut().and_then(|usage| usage.get_mut(&entry.job)) {
             metered.leave(entry.enqueued_at);
             metered.had.waited += now.since(entry.enqueued_at);
@@ -347,8 +351,8 @@ impl<R, A> Dispatcher<R, A> {
 
     /// The arbiter hears how many a real device is given at once.
     fn tell_depth(&mut self) {
-        if let Depth::Found(control) = &self.depth {
-            self.arbiter.set_depth(control.limit() as u32);
+        if let Some(depth) = self.depth.of_device() {
+            self.arbiter.set_depth(depth as u32);
         }
     }
 
@@ -358,6 +362,11 @@ impl<R, A> Dispatcher<R, A> {
         if let Depth::Found(control) = &mut self.depth {
             control.set_divides_time(divides_time);
         }
+    }
+
+    /// Whether, after [`Action::WaitUntil`], a device that could serve others is kept free for a job.
+    pub fn keeps_device(&self) -> bool {
+        self.arbiter.keeps_device()
     }
 
     fn is_in_service(&self, id: RequestId) -> bool {

@@ -18,6 +18,7 @@ pub(crate) mod holds;
 pub(crate) mod io_sets;
 pub(crate) mod lottery;
 pub(crate) mod phases;
+pub(crate) mod room;
 pub(crate) mod roster;
 pub mod shares;
 mod slots;

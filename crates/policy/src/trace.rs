@@ -334,6 +334,10 @@ impl Arbiter for Recorded {
         self.note(Call::SetPlaces { places: depth });
     }
 
+    fn keeps_device(&self) -> bool {
+        self.inner.keeps_device()
+    }
+
     fn device_served(&mut self, time: Nanos, worth: Nanos) {
         self.inner.device_served(time, worth);
         self.note(Call::DeviceServed { time: time.0, worth: worth.0 });

@@ -28,7 +28,7 @@ use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_store::WriteMode;
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use policy::Policy;
@@ -95,6 +95,8 @@ pub struct Target {
     pub takes_direct: bool,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
     waiting: AtomicUsize,
+    /// They wait since the device is kept free for a job: no worker can do anything for them.
+    is_kept_free: AtomicBool,
     /// When a request last read from the device, in nanoseconds of the monotonic clock.
     read_at: AtomicU64,
     queue: Mutex<Queue>,
@@ -149,12 +151,14 @@ impl Target {
             bandwidth: bandwidth.unwrap_or(nominal.bandwidth),
         };
         let tuning = Tuning { parallel, bandwidth: cost.bandwidth, ..Tuning::default() };
+        let is_learnt = id.is_some() && !is_capped && !is_memory;
         let depth = match depth {
             // An emulated device takes one request at a time by itself.
             _ if is_capped => Depth::Fixed(usize::MAX),
+            depth if is_learnt => Depth::new(depth),
             // Nobody waits for memory, and the metadata's database queues nothing.
-            DepthSpec::Auto if is_memory || id.is_none() => Depth::Fixed(DEPTH_MAX),
-            depth => Depth::new(depth),
+            DepthSpec::Auto => Depth::Fixed(DEPTH_MAX),
+            DepthSpec::Fixed(depth) => Depth::Fixed(depth),
         };
         let arbiter = policy.arbiter(id.is_none(), tuning);
         let mut dispatcher = Dispatcher::new(arbiter, is_capped.then(CappedDevice::new), depth);
@@ -168,7 +172,6 @@ impl Target {
             requests_total: 0,
             service_ns_total: 0,
         };
-        let is_learnt = id.is_some() && !is_capped && !is_memory;
         let prices = is_learnt.then(|| Prices::new([cost; 4]));
         prices.iter().for_each(|prices| prices.set_by_time(policy.spec.divides_time()));
         Self {
@@ -185,6 +188,7 @@ impl Target {
             read_ahead: None,
             takes_direct: false,
             waiting: AtomicUsize::new(0),
+            is_kept_free: AtomicBool::new(false),
             read_at: AtomicU64::new(0),
             queue: Mutex::new(queue),
         }
@@ -268,15 +272,20 @@ impl Target {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Requests queued or waiting for the device.
+    /// Requests queued or waiting for the device, unless they wait since it is kept free for a job.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        if self.is_kept_free.load(Ordering::Relaxed) { 0 } else { self.waiting.load(Ordering::Relaxed) }
     }
 
     /// What to do next.
     pub fn next_action(&self, now: Nanos) -> Action {
         let mut queue = self.queue();
-        match queue.dispatcher.next(now) {
+        let next = queue.dispatcher.next(now);
+        let is_kept_free = matches!(next, isonomia_policy::Action::WaitUntil(_)) && queue.dispatcher.keeps_device();
+        if self.is_kept_free.load(Ordering::Relaxed) != is_kept_free {
+            self.is_kept_free.store(is_kept_free, Ordering::Relaxed);
+        }
+        match next {
             isonomia_policy::Action::Serve(Dispatch { id, request, finish_at }) => {
                 self.waiting.fetch_sub(1, Ordering::Release);
                 match request {

@@ -23,7 +23,7 @@
 //! ([`SHARED`]) than for a job alone ([`ALONE`]).
 //!
 //! Even so a job of few processes may have less than the policy says, where half of the depth would do less work by more than that. If the policy
-//! divides the device's time, and a job has clearly more of it at the shallower depth ([`TAKEN`]), up to 35 % of the work is given up for that
+//! divides the device's time, and a job has clearly more of it at the shallower depth ([`TAKEN`]), up to a fifth of the work is given up for that
 //! ([`FAIRER`]): see `docs/decisions/0037`. Where the parts of the jobs stay the same the policy decides already, and nothing is given up.
 //!
 //! Where nobody waits the depth may still be too large: five processes at a disk are all in service, the disk serves them
@@ -31,6 +31,9 @@
 //! jobs are in service and none waits, half as many as there are is tried. A device that is parallel does half the work
 //! then, which a pair of windows shows, and the next such trial waits longer; one that is not does as much, and from then
 //! on the others wait in the arbiter. One job alone has nobody to share with, and is left alone.
+//!
+//! While more than a slot is kept free for somebody who is waited for, nothing is learnt ([`DepthControl::pause`]): the device
+//! then does what that one asks for.
 //!
 //! Only requests are counted. No request moves more than a client's slot has room for, 256 KiB, so that bounds the bytes in service, too.
 //!
@@ -58,9 +61,9 @@ struct Tolerance {
 const ALONE: Tolerance = Tolerance { gain_min: 1.05, loss_max: 0.98 };
 /// While several do.
 const SHARED: Tolerance = Tolerance { gain_min: 1.1, loss_max: 0.93 };
-/// While a policy divides time between several, for a depth that gives one of them clearly more than a deeper one. Holds may cost a third, which is
-/// about as much (`queueing::activity`).
-const FAIRER: Tolerance = Tolerance { gain_min: 1.6, loss_max: 0.65 };
+/// While a policy divides time between several, for a depth that gives one of them clearly more than a deeper one. What it has there, it
+/// need not have by having the device to itself (`queueing::room`), which costs more.
+const FAIRER: Tolerance = Tolerance { gain_min: 1.3, loss_max: 0.8 };
 /// What the one has to gain by the shallower depth for that to be taken, in each pair of windows and in all of them …
 const TAKEN: GainMin = GainMin { ratio: 1.15, of_part: 1.1, deviations: 3.0 };
 /// … and to be kept, in all pairs but one: less, or two depths would each be given up for the other by chance.
@@ -118,6 +121,8 @@ pub struct DepthControl {
     divides_time: bool,
     /// When a request last ended, and whether others waited then.
     last: (Nanos, bool),
+    /// Since when more than a slot of the device is kept free.
+    paused_at: Option<Nanos>,
 }
 
 /// A request that the device has done.
@@ -209,6 +214,7 @@ impl DepthControl {
             is_shared: false,
             divides_time: false,
             last: (Nanos::ZERO, true),
+            paused_at: None,
         }
     }
 
@@ -243,12 +249,30 @@ impl DepthControl {
         }
     }
 
+    /// From now on the policy keeps more than a slot free for somebody who is waited for: what the device does until [`Self::resume`] says
+    /// nothing of its depth.
+    pub fn pause(&mut self, now: Nanos) {
+        self.paused_at.get_or_insert(now);
+    }
+
+    /// The device is given a request again.
+    pub fn resume(&mut self, now: Nanos) {
+        if let Some(paused_at) = self.paused_at.take()
+            && let Some(window) = &mut self.window
+        {
+            window.began_at += now.since(paused_at.max(window.began_at));
+        }
+    }
+
     /// The device has done a request.
     pub fn completed(&mut self, now: Nanos, done: Completion) {
         let Completion { job, work, attributed, in_service, is_backlogged } = done;
         self.last = (now, is_backlogged);
         if self.settling > 0 {
             self.settling -= 1;
+            return;
+        }
+        if self.paused_at.is_some() {
             return;
         }
         let Some(window) = &mut self.window else {

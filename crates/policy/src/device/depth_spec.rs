@@ -71,9 +71,11 @@ impl Visitor<'_> for DepthVisitor {
 /// The depth of one target.
 #[derive(Debug)]
 pub enum Depth {
-    /// It stays.
+    /// It stays. Nothing serves many at once here: the target is memory, or an emulated device.
     Fixed(usize),
-    /// It is found.
+    /// A device serves so many at once, as an operator says.
+    Told(usize),
+    /// How many it serves at once is found.
     Found(DepthControl),
 }
 
@@ -82,22 +84,30 @@ impl Depth {
     pub fn new(spec: DepthSpec) -> Self {
         match spec {
             DepthSpec::Auto => Self::Found(DepthControl::new(DEPTH_FIRST, DEPTH_MAX)),
-            DepthSpec::Fixed(depth) => Self::Fixed(depth),
+            DepthSpec::Fixed(depth) => Self::Told(depth),
         }
     }
 
     /// Requests that may be in service now.
     pub fn limit(&self) -> usize {
         match self {
-            Self::Fixed(depth) => *depth,
+            Self::Fixed(depth) | Self::Told(depth) => *depth,
             Self::Found(control) => control.limit(),
         }
     }
 
-    /// The same, apart from trials.
+    /// The same, if it is that of a device that serves many at once.
+    pub fn of_device(&self) -> Option<usize> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Told(_) | Self::Found(_) => Some(self.limit()),
+        }
+    }
+
+    /// What [`Self::limit`] is apart from trials.
     pub fn settled(&self) -> usize {
         match self {
-            Self::Fixed(depth) => *depth,
+            Self::Fixed(depth) | Self::Told(depth) => *depth,
             Self::Found(control) => control.depth(),
         }
     }
@@ -106,6 +116,20 @@ impl Depth {
     pub fn begun(&mut self, now: Nanos, job: JobId) {
         if let Self::Found(control) = self {
             control.begun(now, job);
+        }
+    }
+
+    /// See [`DepthControl::pause`].
+    pub fn pause(&mut self, now: Nanos) {
+        if let Self::Found(control) = self {
+            control.pause(now);
+        }
+    }
+
+    /// See [`DepthControl::resume`].
+    pub fn resume(&mut self, now: Nanos) {
+        if let Self::Found(control) = self {
+            control.resume(now);
         }
     }
 

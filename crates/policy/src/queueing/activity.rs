@@ -7,12 +7,14 @@
 //!
 //! * At most [`Tuning::hold_max`] passes between the first refusal and the next dispatch; where a device of unknown
 //!   speed serves many at once ([`Arbiter::set_depth`](crate::Arbiter::set_depth)), half of what a request takes there if
-//!   that is more, and a slot of it is kept free for the job, the last one, instead of the whole device.
+//!   that is more, and a slot of it is kept free for the job, the last one, instead of the whole device. Where that is not
+//!   enough, the whole device is, for as long as a request of the job takes, 20 ms at most: see [`room`](super::room).
 //! * Holds are paid from a budget: a hold costs the service that the target could have given meanwhile
 //!   ([`Tuning::parallel`] less the requests in flight, times its length), and half of the service dispatched is
-//!   paid in. So holds take at most a third of a target's capacity, whatever the jobs do.
-//! * A job that fails to come loses the turn and what it was owed, and is not waited for again until it has
-//!   come back promptly 2, 4, 8, … [`PROMPT_RETURNS_MAX`] times.
+//!   paid in. So holds take at most a third of a target's capacity, whatever the jobs do. Only where a job has the whole of
+//!   a device that serves many at once, the time of its own requests is not paid for, but charged to it.
+//! * A job that fails to come loses the turn and, where the time of such a device is not divided, what it was owed, and is
+//!   not waited for again until it has come back promptly 2, 4, 8, … [`PROMPT_RETURNS_MAX`] times.
 
 use isonomia_units::{Nanos, Rate};
 
@@ -33,7 +35,7 @@ pub struct Tuning {
     /// Default 500 us: a process that fills a 1 MiB buffer and is woken on a busy machine is back in less.
     pub hold_max: Nanos,
     /// Service that a job may be behind before anything is held for it, and that it is still owed after it was waited
-    /// for in vain: it catches up when it comes. Default 2 ms: a hold idles the target, arrears of this size do
+    /// for in vain, or more where a device's time is divided: it catches up when it comes. Default 2 ms: a hold idles the target, arrears of this size do
     /// not, and they are a fiftieth of the 100 ms over which throughput is to be even.
     pub lag_free: Nanos,
     /// The most service that a job is still owed when it returns within the window. Default 50 ms: several of

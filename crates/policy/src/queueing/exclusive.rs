@@ -260,6 +260,10 @@ impl Arbiter for Exclusive {
         self.inner.set_depth(depth);
     }
 
+    fn keeps_device(&self) -> bool {
+        self.inner.keeps_device()
+    }
+
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
         let now = self.advance(now);
         self.inner.complete(now, request, job);

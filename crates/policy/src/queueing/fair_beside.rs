@@ -219,6 +219,10 @@ impl Arbiter for FairBeside {
         self.inner.set_depth(depth);
     }
 
+    fn keeps_device(&self) -> bool {
+        self.inner.keeps_device()
+    }
+
     fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {
         self.inner.set_aside(now, request, job);
     }

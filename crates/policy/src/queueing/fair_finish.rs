@@ -256,7 +256,7 @@ impl FairFinish {
 
     /// Until when the turn is held for a job that would be before `tag`; `None` if it is not.
     fn hold(&mut self, now: Nanos, tag: u64) -> Option<Nanos> {
-        let end = self.holds.end(now);
+        let end = self.holds.end(now, false);
         for _ in 0..SMALLEST_MAX {
             let ((awaited, _), slot) = self.awaited.first()?;
             if awaited >= tag || !self.holds.can_afford() || self.holds.leaves_a_slot(self.roster.in_flight()) {
@@ -264,7 +264,7 @@ impl FairFinish {
             }
             let in_flight = self.roster.job(slot).in_flight > 0;
             let patience = self.habits[slot as usize].patience(now, in_flight, self.holds.hold_max());
-            if let Some(until) = self.holds.until(patience, end).filter(|_| now < end) {
+            if let Some(until) = self.holds.until(patience, end, false).filter(|_| now < end) {
                 self.holds.hold(now, slot);
                 return Some(until);
             }

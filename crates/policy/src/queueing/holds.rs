@@ -9,6 +9,8 @@ use isonomia_units::Nanos;
 const HOLD_PART: u64 = 2;
 /// … but no longer, unless [`Tuning::hold_max`] is.
 const HOLD_LONGEST: Nanos = Nanos::from_millis(5);
+/// Where all of a device is kept free, for as long as one request of a slow disk may take.
+const HOLD_ALL_LONGEST: Nanos = Nanos::from_millis(20);
 /// A request changes what the others are expected to take by one part in so many.
 const WEIGHT: u64 = 16;
 /// The budget for holds at the start and at most, in longest holds of an idle target.
@@ -34,6 +36,10 @@ struct Hold {
     /// Until when it has been paid for.
     paid: Nanos,
     slot: u32,
+    /// All of a device that serves many at once is kept free, not only a slot …
+    keeps_all: bool,
+    /// … for a request of the job itself, to which that time is charged.
+    is_its_own: bool,
 }
 
 impl Holds {
@@ -58,6 +64,7 @@ impl Holds {
         if let Some(hold) = &mut self.current {
             let time = now.since(hold.paid).min(longest).0;
             let price = match self.depth {
+                Some(_) if hold.is_its_own => 0,
                 // A slot that is kept free is a part of the device's time.
                 Some(depth) => time.saturating_mul(u64::from(depth.saturating_sub(in_flight))) / u64::from(depth),
                 None => time.saturating_mul(u64::from(self.parallel.saturating_sub(in_flight))),
@@ -70,7 +77,10 @@ impl Holds {
     /// A request that costs this went into service: the hold is over, and a part of the service is paid in.
     pub(crate) fn dispatched(&mut self, cost: Nanos) {
         self.current = None;
-        self.pay_in(cost);
+        // Where the device's time is known that is paid in, once.
+        if self.attributed == Nanos::ZERO {
+            self.pay_in(cost);
+        }
     }
 
     /// The device has worked for so long with a request: a part of that is paid in.
@@ -107,10 +117,12 @@ impl Holds {
         self.depth.is_some_and(|depth| in_flight + 1 < depth)
     }
 
-    /// Until when to wait for a job of this patience in a hold that ends at `end` at the latest; `None` if it is not waited for.
-    pub(crate) fn until(&self, patience: Patience, end: Nanos) -> Option<Nanos> {
+    /// Until when to wait for a job of this patience in a hold that ends at `end` at the latest; `None` if it is not waited for. With
+    /// `keeps_all` nobody else is served beside it either.
+    pub(crate) fn until(&self, patience: Patience, end: Nanos, keeps_all: bool) -> Option<Nanos> {
         match patience {
             Patience::Until(until) => Some(until.min(end)),
+            Patience::InFlight | Patience::Later if keeps_all => Some(end),
             // On a device that serves many at once it has a slot, which it will find free.
             Patience::InFlight if !self.has_depth() => Some(end),
             Patience::InFlight | Patience::Later | Patience::Overdue => None,
@@ -127,15 +139,28 @@ impl Holds {
         self.budget > 0
     }
 
-    /// When a hold that goes on or begins now has to end.
-    pub(crate) fn end(&self, now: Nanos) -> Nanos {
-        self.current.map_or(now, |hold| hold.since) + self.hold_max()
+    /// When a hold that goes on or begins now has to end; one that `keeps_all` lasts as long as a request may.
+    pub(crate) fn end(&self, now: Nanos, keeps_all: bool) -> Nanos {
+        let longest = if keeps_all { HOLD_ALL_LONGEST } else { self.hold_max() };
+        self.current.map_or(now, |hold| hold.since) + longest
     }
 
     /// Holds the turn for the job in `slot`, from now or as before.
     pub(crate) fn hold(&mut self, now: Nanos, slot: u32) {
         let since = self.current.map_or(now, |hold| hold.since);
-        self.current = Some(Hold { since, paid: now, slot });
+        self.current = Some(Hold { since, paid: now, slot, keeps_all: false, is_its_own: false });
+    }
+
+    /// The same, and keeps all of the device free for it, not only a slot. Whether it `is_in_flight` is to be told anew when a request has
+    /// ended.
+    pub(crate) fn hold_all(&mut self, now: Nanos, slot: u32, is_in_flight: bool) {
+        self.hold(now, slot);
+        self.current = self.current.map(|hold| Hold { keeps_all: true, is_its_own: is_in_flight, ..hold });
+    }
+
+    /// Whether all of a device is kept free that serves many at once.
+    pub(crate) fn keeps_all(&self) -> bool {
+        self.current.is_some_and(|hold| hold.keeps_all)
     }
 
     /// Whether the turn is held for the job in `slot`.

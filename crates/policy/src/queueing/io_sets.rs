@@ -242,7 +242,7 @@ impl Arbiter for IoSets {
             self.holds.clear();
             return Next::Idle;
         }
-        let end = self.holds.end(now);
+        let end = self.holds.end(now, false);
         let may_wait = self.holds.can_afford() && now < end;
         let (ready, awaited) = self.choose(now, may_wait);
         if let Some((slot, until)) = awaited {

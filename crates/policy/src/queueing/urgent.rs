@@ -383,6 +383,10 @@ impl Arbiter for Urgent {
         self.inner.set_depth(depth);
     }
 
+    fn keeps_device(&self) -> bool {
+        self.inner.keeps_device()
+    }
+
     fn device_served(&mut self, time: Nanos, worth: Nanos) {
         self.inner.device_served(time, worth);
     }

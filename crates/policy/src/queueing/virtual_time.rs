@@ -24,7 +24,8 @@
 //! target it uses s / (s + z) of it; sharing it half and half with others, it is waited for at most z for every
 //! 2 s of service. For z = 50 us and s = 100 us that is a fifth of the target; for 1 MiB requests (s = 1 ms), 2 %.
 //! On a target that serves several requests at a time, holding back the others to the pace of a job that cannot
-//! use its share costs them what the job does not use. The budget caps all of this at a third.
+//! use its share costs them what the job does not use. The budget caps all of this at a third, but for the time of requests
+//! of a job that needs the whole of such a device ([`room`](super::room)), which is charged to it.
 //!
 //! *With a guarantee* (`coflow`). Tags then stand for a part g of each share only: a request served as guaranteed
 //! moves its job's tag by cost / pace as above, but virtual time advances by g / (sum of the active paces) for each
@@ -48,11 +49,12 @@
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::queueing::activity::{Habit, Patience};
 use crate::queueing::holds::Holds;
+use crate::queueing::room::Room;
 use crate::queueing::roster::Roster;
 use crate::queueing::surplus::{Progress, Surplus};
 use crate::queueing::tag_heap::{SMALLEST_MAX, Tag, TagHeap};
 use crate::spec::{Level, Weight};
-use crate::{COST_MAX, RequestId, Tuning};
+use crate::{COST_MAX, CostModel, RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 
 const TAG_UNITS_PER_NS: f64 = 65_536.0;
@@ -72,6 +74,8 @@ pub(crate) struct VirtualTime {
     holds: Holds,
     /// What a nanosecond of the device is charged, at most 1.
     rate: f64,
+    /// What was dispatched, whatever the device makes of it.
+    work: Nanos,
     /// Under `coflow`, what is guaranteed and who gets the rest; otherwise everything is guaranteed.
     coflow: Option<(f64, Surplus)>,
 }
@@ -83,6 +87,7 @@ struct Account {
     /// [`Roster::changes`] when that was charged.
     charged_at: u64,
     habit: Habit,
+    room: Room,
 }
 
 impl VirtualTime {
@@ -96,6 +101,7 @@ impl VirtualTime {
             virtual_time: 0,
             holds: Holds::new(&tuning),
             rate: 1.0,
+            work: Nanos::ZERO,
             coflow: None,
         }
     }
@@ -126,6 +132,11 @@ impl VirtualTime {
         self.span(slot, Nanos((time.0 as f64 * self.rate) as u64))
     }
 
+    /// Whether jobs are charged for the time of a device that serves many at once.
+    fn divides_devices_time(&self) -> bool {
+        self.holds.has_depth() && self.coflow.is_none()
+    }
+
     /// Brings the tag of a job that had nothing queued into the bounds of what it can owe or be owed.
     fn bound_tag(&mut self, slot: u32, activated: bool) {
         let account = &self.accounts[slot as usize];
@@ -151,6 +162,7 @@ impl VirtualTime {
         let Some((request, cost, more)) = self.roster.dispatch(slot) else { return Next::Idle };
         self.holds.dispatched(cost);
         let span = if is_surplus { 0 } else { self.span(slot, cost) };
+        let divides_devices_time = self.divides_devices_time();
         let account = &mut self.accounts[slot as usize];
         if !is_surplus {
             self.roster.charge(slot, account.tag, |pace| span_at(pace, cost));
@@ -166,6 +178,10 @@ impl VirtualTime {
         account.last_cost = cost;
         account.charged_at = self.roster.changes();
         account.habit.dispatch(now, self.roster.job(slot).in_flight - 1);
+        if divides_devices_time {
+            account.room.dispatched();
+            self.work += CostModel::nominal().cost(request.bytes);
+        }
         if more {
             self.queued.set(slot, (account.tag, request.job));
         } else {
@@ -177,14 +193,20 @@ impl VirtualTime {
 
     /// Until when the turn of the job at `front` is held for another one; `None` if it is not.
     fn hold(&mut self, now: Nanos, front: Tag) -> Option<Nanos> {
-        if !self.holds.can_afford() || self.holds.leaves_a_slot(self.roster.in_flight()) {
+        if !self.holds.can_afford() {
             return None;
         }
-        let end = self.holds.end(now);
         for _ in 0..SMALLEST_MAX {
             let (slot, patience) = self.first_awaited(now, front)?;
-            if let Some(until) = self.holds.until(patience, end).filter(|_| now < end) {
-                self.holds.hold(now, slot);
+            let keeps_all = self.accounts[slot as usize].room.needs_all();
+            let end = self.holds.end(now, keeps_all);
+            if let Some(until) = self.holds.until(patience, end, keeps_all).filter(|_| now < end) {
+                if keeps_all {
+                    self.accounts[slot as usize].room.kept();
+                    self.holds.hold_all(now, slot, self.roster.job(slot).in_flight > 0);
+                } else {
+                    self.holds.hold(now, slot);
+                }
                 return Some(until);
             }
             self.give_up(slot, front);
@@ -201,17 +223,24 @@ impl VirtualTime {
             return None;
         }
         let behind = self.awaited.smallest().take_while(|(key, _)| key.0 < front.0);
+        let has_a_slot = self.holds.leaves_a_slot(self.roster.in_flight());
+        let room = |slot: u32| &self.accounts[slot as usize].room;
         behind
+            .filter(|&(_, slot)| !has_a_slot || room(slot).needs_all())
             .filter(|&(key, slot)| key.0.saturating_add(self.span_of_time(slot, self.tuning.lag_free)) < front.0)
             .map(|(_, slot)| {
                 let in_flight = self.roster.job(slot).in_flight > 0;
                 (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.holds.hold_max()))
             })
-            .find(|(_, patience)| *patience == Patience::Overdue || self.holds.until(*patience, Nanos::MAX).is_some())
+            .find(|&(slot, patience)| {
+                patience == Patience::Overdue
+                    || self.holds.until(patience, Nanos::MAX, room(slot).needs_all()).is_some()
+            })
     }
 
     /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed beyond
-    /// [`Tuning::lag_free`].
+    /// [`Tuning::lag_free`], except on a device of unknown speed: a hold there is short beside what a request takes, and many a
+    /// job is late because others have the processors.
     fn give_up(&mut self, slot: u32, front: Tag) {
         self.forget_awaited(slot);
         if !self.holds.is_for(slot) {
@@ -219,8 +248,9 @@ impl VirtualTime {
         }
         let in_flight = self.roster.job(slot).in_flight > 0;
         let owed_from = front.0.saturating_sub(self.span_of_time(slot, self.tuning.lag_free));
+        let divides_devices_time = self.divides_devices_time();
         let account = &mut self.accounts[slot as usize];
-        if account.habit.miss(in_flight) {
+        if account.habit.miss(in_flight) && !divides_devices_time {
             account.tag = account.tag.max(owed_from);
         }
     }
@@ -277,8 +307,16 @@ impl Arbiter for VirtualTime {
             let slot = arrival.slot;
             self.forget_awaited(slot);
             self.bound_tag(slot, arrival.activated);
+            let divides_devices_time = self.divides_devices_time();
+            let owed_max = self.span_of_time(slot, self.tuning.lag_max);
             let account = &mut self.accounts[slot as usize];
             account.habit.arrive(now, self.holds.hold_max());
+            if divides_devices_time {
+                if arrival.activated {
+                    account.room.begins();
+                }
+                account.room.arrived(now, self.virtual_time.saturating_sub(account.tag), owed_max, self.work);
+            }
             self.queued.set(slot, (account.tag, request.job));
             if let Some((_, surplus)) = &mut self.coflow {
                 if arrival.activated {
@@ -349,6 +387,10 @@ impl Arbiter for VirtualTime {
 
     fn set_depth(&mut self, depth: u32) {
         self.holds.set_depth(depth);
+    }
+
+    fn keeps_device(&self) -> bool {
+        self.holds.keeps_all()
     }
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {

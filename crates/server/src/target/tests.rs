@@ -75,7 +75,7 @@ fn the_depth_knows_whether_the_policy_divides_time() {
     };
     let divides_time = |target: &Target| match target.queue().dispatcher.depth() {
         Depth::Found(control) => control.divides_time(),
-        Depth::Fixed(depth) => panic!("a depth of {depth}"),
+        Depth::Fixed(depth) | Depth::Told(depth) => panic!("a depth of {depth}"),
     };
     for (first, then) in [("job-fair", "fifo"), ("fifo", "job-fair"), ("coflow", "exclusive")] {
         let [first, then] = [first, then].map(policy);
@@ -125,6 +125,47 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
         target.complete(ms(at + 1), &work.pending, work.id, Nanos::ZERO).unwrap();
     }
     assert!(matches!(target.next_action(ms(33)), Action::ReadAhead(..)));
+}
+
+/// One process beside twelve, of whom four are in service at once and hinder each other. Workers are told of no requests while the device is
+/// kept free for the one.
+#[test]
+fn requests_that_wait_since_the_device_is_kept_free_are_work_for_nobody() {
+    let policy = policy("job-fair");
+    let target = Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 2, (false, DepthSpec::Fixed(4)));
+    let jobs = Jobs::new(8, 8);
+    let [one, many] = ["one", "many"].map(|name| connect(&jobs, &target, name));
+    let mut now = Nanos::from_secs(1);
+    let come = |now, connection| target.enqueue(now, pending(&target, connection, Op::Read, 4096)).unwrap();
+    come(now, &one);
+    (0..12).for_each(|_| come(now, &many));
+    let mut in_service: Vec<(Nanos, Box<Work>)> = Vec::new();
+    let mut kept_free = Vec::new();
+    for _ in 0..100_000 {
+        while let Action::Serve(mut work) = target.next_action(now) {
+            target.enter(now, &mut work.pending, work.id);
+            in_service.push((now + Nanos::from_micros(40 * (1 + in_service.len() as u64)), work));
+        }
+        let is_kept_free = target.waiting() == 0;
+        assert!(!target.is_empty(), "the many always wait");
+        if kept_free.last() != Some(&is_kept_free) {
+            kept_free.push(is_kept_free);
+        }
+        let Some(at) = (0..in_service.len()).min_by_key(|at| in_service[*at].0) else {
+            // Nobody is in service: the one thinks.
+            now += Nanos::from_micros(10);
+            come(now, &one);
+            continue;
+        };
+        let (ends, work) = in_service.swap_remove(at);
+        now = ends;
+        target.complete(now, &work.pending, work.id, Nanos::ZERO).unwrap();
+        let is_of_many = work.pending.connection.job.id == many.job.id;
+        if is_of_many || !in_service.is_empty() {
+            come(now, if is_of_many { &many } else { &one });
+        }
+    }
+    assert!(kept_free.starts_with(&[false, true, false, true]), "{kept_free:?}");
 }
 
 /// Engines serve writes for as long as these are taken for slow, and most of them need not wait.

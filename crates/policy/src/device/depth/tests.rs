@@ -360,7 +360,7 @@ fn dividing(depth: usize) -> DepthControl {
 
 /// A disk on a machine of few processors, where the one has half with two in service, and less with more.
 fn disk(depth: usize) -> (f64, f64) {
-    let all = 40_000.0 * [0.5, 0.75, 0.9, 1.0][depth.min(4) - 1];
+    let all = 40_000.0 * [0.5, 0.83, 0.92, 1.0][depth.min(4) - 1];
     let one = 0.5 * (2.0 / depth.max(2) as f64).powf(0.8) * all;
     (one, all - one)
 }
@@ -370,10 +370,10 @@ fn some_work_is_given_up_for_the_part_of_a_job_if_the_policy_divides_time() {
     let minute = (Nanos::ZERO, 60);
     let (depth, one, all) = few_against_many(&mut dividing(8), minute, disk, false);
     assert_eq!(depth, 2);
-    assert!(one > 0.9 * 15_000.0 && all > 0.7 * 40_000.0, "{one} of {all}");
+    assert!(one > 0.9 * 16_600.0 && all > 0.77 * 40_000.0, "{one} of {all}");
     let (depth, one, all) = few_against_many(&mut DepthControl::new(8, 128), minute, disk, false);
     assert!(depth >= 3, "{depth}");
-    assert!(one < 0.8 * 15_000.0 && all > 0.85 * 40_000.0, "{one} of {all}");
+    assert!(one < 0.85 * 16_600.0 && all > 0.87 * 40_000.0, "{one} of {all}");
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn no_more_is_given_up_over_many_steps_than_in_one() {
         let mut control = dividing(16);
         few_against_many(&mut control, (Nanos::ZERO, 10), rates, false);
         let (depth, _, all) = few_against_many(&mut control, (Nanos::from_secs(10), 200), rates, false);
-        assert!(all > 0.57 * 30_000.0, "{half_at}: {all} at {depth}");
+        assert!(all > 0.62 * 30_000.0, "{half_at}: {all} at {depth}");
     }
 }
 
@@ -410,4 +410,26 @@ fn who_is_left_alone_has_all_of_the_device_soon() {
     let alone = |depth: usize| (0.0, disk(depth).0 + disk(depth).1);
     let (depth, _, all) = few_against_many(&mut control, (Nanos::from_secs(60), 2), alone, false);
     assert!(depth >= 4 && all > 0.9 * 40_000.0, "{all} at {depth}");
+}
+
+/// A device of sixteen channels is kept free for somebody most of the time, and does next to nothing then.
+#[test]
+fn what_is_done_while_more_than_a_slot_is_kept_free_says_nothing() {
+    let mut control = DepthControl::new(8, 128);
+    let mut now = Nanos::ZERO;
+    let mut rights = 0;
+    for count in 1..=50_000u64 {
+        now += Nanos(400_000 / control.limit().min(16) as u64);
+        control.completed(now, completion(true));
+        if count % 100 == 0 {
+            for _ in 0..10 {
+                control.pause(now);
+                now += Nanos::from_millis(3);
+                control.completed(now, completion(false));
+            }
+            control.resume(now);
+        }
+        rights += u32::from((12..=20).contains(&control.depth()));
+    }
+    assert!(rights > 45_000, "{rights}");
 }

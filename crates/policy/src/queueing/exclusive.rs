@@ -243,6 +243,9 @@ impl Arbiter for Exclusive {
                 }
                 Next::Dispatch(request)
             }
+            Next::WaitUntil(at) if self.held > 0 => {
+                Next::WaitUntil(at.min(self.node.lock().ask_again_at(now).max(now + Nanos(1))))
+            }
             Next::Idle if self.held > 0 => Next::WaitUntil(self.node.lock().ask_again_at(now).max(now + Nanos(1))),
             next => next,
         }

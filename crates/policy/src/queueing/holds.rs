@@ -77,16 +77,14 @@ impl Holds {
     /// A request that costs this went into service: the hold is over, and a part of the service is paid in.
     pub(crate) fn dispatched(&mut self, cost: Nanos) {
         self.current = None;
-        // Where the device's time is known that is paid in, once.
-        if self.attributed == Nanos::ZERO {
-            self.pay_in(cost);
-        }
+        self.pay_in(cost);
     }
 
-    /// The device has worked for so long with a request: a part of that is paid in.
-    pub(crate) fn device_served(&mut self, time: Nanos) {
+    /// The device has worked for so long with a request, which is worth so much of what requests are charged: a part of what it took more than
+    /// that is paid in, beside what was when it was dispatched.
+    pub(crate) fn device_served(&mut self, time: Nanos, worth: Nanos) {
         self.attributed = Nanos(self.attributed.0 - self.attributed.0 / WEIGHT + time.0 / WEIGHT);
-        self.pay_in(time);
+        self.pay_in(time.since(worth));
     }
 
     fn pay_in(&mut self, service: Nanos) {
@@ -151,11 +149,17 @@ impl Holds {
         self.current = Some(Hold { since, paid: now, slot, keeps_all: false, is_its_own: false });
     }
 
-    /// The same, and keeps all of the device free for it, not only a slot. Whether it `is_in_flight` is to be told anew when a request has
-    /// ended.
+    /// The same, and keeps all of the device free for it, not only a slot. If it `is_in_flight`, [`Self::ended`] tells when that is over.
     pub(crate) fn hold_all(&mut self, now: Nanos, slot: u32, is_in_flight: bool) {
         self.hold(now, slot);
         self.current = self.current.map(|hold| Hold { keeps_all: true, is_its_own: is_in_flight, ..hold });
+    }
+
+    /// No request of the job in `slot` is in service any more.
+    pub(crate) fn ended(&mut self, slot: u32) {
+        if let Some(hold) = self.current.as_mut().filter(|hold| hold.slot == slot) {
+            hold.is_its_own = false;
+        }
     }
 
     /// Whether all of a device is kept free that serves many at once.

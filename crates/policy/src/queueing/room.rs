@@ -14,7 +14,7 @@
 //!
 //! Both are found out by trial, at times when the job is so far behind that no policy makes it wait. A trial in vain
 //! takes [`REQUESTS_MIN`] requests and [`SETTLING`], and the next one comes after a hundred times as long, so that looking takes one
-//! percent of the time, or two seconds if requests take very long. O(1).
+//! percent of the time, but for the first trial. O(1).
 //!
 //! BFQ (Linux, `block/bfq-iosched.c`, `bfq_better_to_idle`) idles a disk for one process, too, by what kind of device it
 //! is and what weights there are.
@@ -53,7 +53,7 @@ pub(crate) struct Room {
     /// … how many requests of its own since it came last, and whether the device was kept free for it meanwhile.
     requests: u64,
     was_kept: bool,
-    /// Requests since the device is kept free for it.
+    /// Requests of it since the trial began.
     settled: u64,
     /// The next trial comes no sooner.
     rested_at: Nanos,
@@ -101,7 +101,9 @@ impl Room {
                 self.with_all.add(&span);
             }
         }
-        self.settled = if self.needs_all { self.settled + requests } else { 0 };
+        if self.needs_all {
+            self.settled += requests;
+        }
         let is_far_behind = behind > most / 4;
         self.since = is_far_behind.then_some((now, work));
         let gains = self.gains();
@@ -109,7 +111,7 @@ impl Room {
             let is_in_vain = gains.map_or(self.with_all.time_ns > TRIAL_MAX.0, |gains| !gains);
             if is_in_vain {
                 self.rested_at = now + Nanos(self.with_all.trial_ns() * REST);
-                (self.with_slot, self.with_all) = Default::default();
+                (self.with_slot, self.with_all, self.settled) = Default::default();
             }
             self.is_found = gains == Some(true);
             self.needs_all = is_far_behind && !is_in_vain;

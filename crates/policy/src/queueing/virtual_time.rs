@@ -381,7 +381,7 @@ impl Arbiter for VirtualTime {
     fn device_served(&mut self, time: Nanos, worth: Nanos) {
         if self.coflow.is_none() && time > Nanos::ZERO {
             self.rate = (worth.0 as f64 / time.0 as f64).min(1.0);
-            self.holds.device_served(time);
+            self.holds.device_served(time, worth);
         }
     }
 
@@ -399,6 +399,9 @@ impl Arbiter for VirtualTime {
         let Some(slot) = self.roster.complete(job) else { return };
         let others = self.roster.job(slot).in_flight;
         self.accounts[slot as usize].habit.complete(now, others);
+        if others == 0 {
+            self.holds.ended(slot);
+        }
         if !self.roster.job(slot).has_queued() {
             self.consider_awaiting(slot);
         }

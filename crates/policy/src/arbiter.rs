@@ -93,8 +93,8 @@ pub trait Arbiter: Send {
     fn device_served(&mut self, _time: Nanos, _worth: Nanos) {}
 
     /// The target is a device that serves many at once in a way of its own, and is given so many from now on: what a hold
-    /// keeps from others is one of these, or, for who is far behind although he is waited for so, all of them. Until this is called, [`Tuning::parallel`](crate::Tuning::parallel) says
-    /// what a hold costs. Ignored by whoever holds nothing.
+    /// keeps from others is one of these, or all of them for a job that falls far behind all the same. Until this is
+    /// called, [`Tuning::parallel`](crate::Tuning::parallel) says what a hold costs. Ignored by whoever holds nothing.
     fn set_depth(&mut self, _depth: u32) {}
 
     /// Whether, after [`Next::WaitUntil`], all of such a device is kept free for a job, not only one of so many. False for whoever never

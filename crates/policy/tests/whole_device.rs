@@ -157,6 +157,17 @@ fn policies_that_do_not_divide_time_keep_a_slot_only() {
     }
 }
 
+/// Now and then the processor is somebody else's for a while, and he is waited for in vain: the others go on meanwhile, and he catches up.
+#[test]
+fn who_is_late_at_times_keeps_his_part() {
+    fn is_late(requests: u64) -> Nanos {
+        if requests % 100 < 99 { THINK } else { Nanos::from_millis(1) }
+    }
+    for depth in [8, 16] {
+        assert_even(&run("job-fair", DISK, DepthSpec::Fixed(depth), &[1, 32], is_late));
+    }
+}
+
 /// Prompt for as long as it takes to be waited for, and then away: the others lose no more than by a job that comes.
 #[test]
 fn who_does_not_come_costs_the_others_little() {

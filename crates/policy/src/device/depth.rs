@@ -61,8 +61,8 @@ struct Tolerance {
 const ALONE: Tolerance = Tolerance { gain_min: 1.05, loss_max: 0.98 };
 /// While several do.
 const SHARED: Tolerance = Tolerance { gain_min: 1.1, loss_max: 0.93 };
-/// While a policy divides time between several, for a depth that gives one of them clearly more than a deeper one. What it has there, it
-/// need not have by having the device to itself (`queueing::room`), which costs more.
+/// While a policy divides time between several, for a depth that gives one of them clearly more than a deeper one. What a job
+/// gains there need not be given to it by keeping the whole device free for it (`queueing::room`), which costs more.
 const FAIRER: Tolerance = Tolerance { gain_min: 1.3, loss_max: 0.8 };
 /// What the one has to gain by the shallower depth for that to be taken, in each pair of windows and in all of them …
 const TAKEN: GainMin = GainMin { ratio: 1.15, of_part: 1.1, deviations: 3.0 };

@@ -33,7 +33,7 @@ const REQUESTS_MIN: u64 = 32;
 const SETTLING: u64 = 8;
 /// A trial that has not seen so many by then was in vain.
 const TRIAL_MAX: Nanos = Nanos::from_secs(1);
-/// Between two trials, in times of [`REQUESTS_MIN`].
+/// After a trial in vain the next one waits so many times as long as [`REQUESTS_MIN`] requests took.
 const REST: u64 = 125;
 /// Of so many requests those that come later count more and more.
 const REQUESTS_MAX: u64 = 4096;

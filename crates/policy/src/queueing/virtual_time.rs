@@ -239,8 +239,8 @@ impl VirtualTime {
     }
 
     /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed beyond
-    /// [`Tuning::lag_free`], except on a device of unknown speed: a hold there is short beside what a request takes, and many a
-    /// job is late because others have the processors.
+    /// [`Tuning::lag_free`], except where a device's time is divided: many a job is late there because others have the
+    /// processors, and what it lost would be a large part of what is due to it.
     fn give_up(&mut self, slot: u32, front: Tag) {
         self.forget_awaited(slot);
         if !self.holds.is_for(slot) {
@@ -307,11 +307,10 @@ impl Arbiter for VirtualTime {
             let slot = arrival.slot;
             self.forget_awaited(slot);
             self.bound_tag(slot, arrival.activated);
-            let divides_devices_time = self.divides_devices_time();
-            let owed_max = self.span_of_time(slot, self.tuning.lag_max);
+            let owed_max = self.divides_devices_time().then(|| self.span_of_time(slot, self.tuning.lag_max));
             let account = &mut self.accounts[slot as usize];
             account.habit.arrive(now, self.holds.hold_max());
-            if divides_devices_time {
+            if let Some(owed_max) = owed_max {
                 if arrival.activated {
                     account.room.begins();
                 }

@@ -148,7 +148,7 @@ class Stripes(StripesCase):
         self.assertEqual(objects(cluster, ino), [1, 1, 1, 1])
         for wrong, words in {
             ("--count", "9"): "--count 9: there are 8 targets (allowed: 1 to 8)",
-            ("--count", "0"): 'count="0" (allowed: 1 to 1024)',
+            ("--count", "0"): "(allowed: whole numbers from 1 to 1024)",
             ("--count", "1", "--servers", "io9"): 'the cluster has no server "io9" (allowed: io[1-4])',
             ("--count", "2", "--size", "5000"): "(allowed: a multiple of 4KiB, to 1TiB)",
             ("--count", "3", "--targets", "16,32"): 'targets="16,32" (allowed: as many different numbers as count says)',

@@ -6,6 +6,7 @@ mod cluster;
 mod coupons;
 mod device;
 mod fsck;
+mod number;
 mod placement;
 mod plan;
 mod policy;
@@ -41,6 +42,7 @@ use isonomia_transport::address::{Address, Addresses};
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::owner;
 use isonomia_units::{Bytes, Nanos, Rate};
+use number::{number, number_from};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -208,7 +210,7 @@ pub struct ServeOptions {
     #[arg(long)]
     pub trust_clients: bool,
     /// Worker threads [default: as many as cores, 2 to 8]
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = number::<u32>(1..=256))]
     pub workers: Option<u32>,
     /// Emulate targets of this bandwidth, such as 1GiB/s
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
@@ -224,10 +226,10 @@ pub struct ServeOptions {
     #[arg(long, value_name = "WHEN")]
     pub cache: Option<PageCache>,
     /// Number of targets below the directory [default: 1]
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = number::<u16>(1..=256))]
     pub targets: Option<u16>,
     /// Targets that a new file is striped over [default: 1]
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = number::<u16>(1..=256))]
     pub stripe_count: Option<u16>,
     /// Bytes of a stripe, a multiple of 4KiB [default: 1MiB]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
@@ -278,10 +280,10 @@ pub struct RunOptions {
     #[arg(long, value_parser = name)]
     pub group: Option<String>,
     /// Compute nodes of the job; only a server with --trust-clients believes it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number_from(1))]
     pub nodes: Option<u32>,
     /// Priority of the job, larger is more; only a server with --trust-clients believes it
-    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "P", value_parser = number_from(1))]
     pub priority: Option<u32>,
     /// Longest wait for the server before an operation fails, in whole seconds, such as 10s [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = timeout_s)]
@@ -432,7 +434,7 @@ pub struct TopOptions {
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = interval)]
     pub interval: Nanos,
     /// Stop after so many looks
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
     pub count: Option<u64>,
 }
 
@@ -454,10 +456,10 @@ pub struct DemoOptions {
     #[arg(long, default_value = "out/demo", value_name = "DIR")]
     pub out: PathBuf,
     /// Servers that have the bandwidth together, 1 to 16
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = number::<u16>(1..=16))]
     pub servers: u16,
     /// Seconds for each of the three policies, 3 to 600
-    #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u64).range(3..=600))]
+    #[arg(long, default_value_t = 10, value_name = "S", value_parser = number::<u64>(3..=600))]
     pub seconds: u64,
 }
 
@@ -498,7 +500,7 @@ pub struct SimOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Seed, instead of the one in the scenario
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(0..=u64::MAX))]
     pub seed: Option<u64>,
     /// Run part I of N of a sweep, from 0 [default: by SLURM_ARRAY_TASK_ID, or all of it]
     #[arg(long, value_name = "I/N", value_parser = slice)]

@@ -1,5 +1,6 @@
 //! Options of `isonomia cluster`.
 
+use super::number::number;
 use clap::{Args, Subcommand};
 use isonomia_transport::owner;
 use std::ffi::OsString;
@@ -93,10 +94,10 @@ Examples:
   isonomia cluster up --servers 2 -- --policy size-fair --trust-clients")]
 pub struct UpOptions {
     /// Number of servers [default: 4, or those of the cluster file in DIR]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=64))]
     pub servers: Option<u16>,
     /// Targets of each server [default: 1, or those of the cluster file in DIR]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=16))]
     pub targets: Option<u16>,
     /// Directory for everything, files included [default: a directory of this user's in $XDG_RUNTIME_DIR or /tmp, with files
     /// in memory]

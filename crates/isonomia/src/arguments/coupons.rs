@@ -1,6 +1,7 @@
 //! Options of `isonomia coupons` and `isonomia regret`.
 
 use super::WholeOptions;
+use super::number::number;
 use clap::Args;
 
 /// Show who was throttled under the policy gift, and what of it was given back
@@ -42,7 +43,7 @@ pub struct RegretOptions {
     #[command(flatten)]
     pub whole: WholeOptions,
     /// This period alone
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = number::<u64>(0..=u64::MAX))]
     pub period: Option<u64>,
     /// Print the period as a script for the shell, with a command for each user and account: whole node-minutes are added to the
     /// limit GrpTRESMins=node=… of the user's association in Slurm, if it has one. Nothing is run here. To be saved in a file and run

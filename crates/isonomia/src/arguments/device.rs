@@ -1,5 +1,6 @@
 //! Options of `isonomia device`.
 
+use super::number::number;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -55,7 +56,7 @@ pub struct ProfileOptions {
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// How long it may take, 1 to 3600
-    #[arg(long, default_value_t = 60, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, default_value_t = 60, value_name = "S", value_parser = number::<u64>(1..=3600))]
     pub seconds: u64,
     /// File for what was found (TOML) [default: device-profile.toml in the directory, where a server finds it]
     #[arg(long, value_name = "FILE")]

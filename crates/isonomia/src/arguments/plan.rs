@@ -1,5 +1,6 @@
 //! Options of `isonomia plan`.
 
+use super::number::{number, number_from};
 use clap::{ArgGroup, Args, Subcommand};
 use isonomia_planning::{Order, Sensibility};
 use isonomia_whatif::plan::parse_sensibility;
@@ -71,13 +72,13 @@ pub struct PackOptions {
     #[arg(long, value_name = "FILE")]
     pub swf: Option<PathBuf>,
     /// Compute nodes of each I/O node
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number_from(1))]
     pub nodes: u32,
     /// Bandwidth of an I/O node, in the unit of the volumes, a second
     #[arg(long, value_name = "RATE", value_parser = positive)]
     pub bandwidth: Option<f64>,
     /// I/O nodes
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u32>(1..=65536))]
     pub io_nodes: u32,
     /// I/O that a pack may have, in lengths of the pack: 1, alpha (the jobs' own I/O load), inf (First-Fit), or
     /// another number greater than 0
@@ -87,10 +88,10 @@ pub struct PackOptions {
     #[arg(long, value_name = "ORDER", default_value = "fifo")]
     pub policy: Order,
     /// With --swf: processors of a compute node
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "jobs", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "jobs", value_parser = number_from(1))]
     pub processors_per_node: u32,
     /// With --swf: iterations of compute and I/O in every job
-    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "jobs", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "jobs", value_parser = number::<u32>(1..=1_000_000))]
     pub iterations: u32,
     /// With --swf: fraction of a job's run time that is I/O, 0 to 1
     #[arg(long, value_name = "F", default_value_t = 0.1, conflicts_with = "jobs", value_parser = fraction)]

@@ -1,7 +1,9 @@
 //! Options of `isonomia stripe`.
 
+use super::number::number;
 use super::{ServerOptions, prefix};
 use clap::{Args, Subcommand};
+use isonomia_proto::fs::Layout;
 use isonomia_proto::striping::Striping;
 use isonomia_units::Placement;
 use std::ffi::OsString;
@@ -56,7 +58,7 @@ Examples:
   isonomia stripe set --place balanced /isonomia/scratch/checkpoints  on one target, where there is most room")]
 pub struct StripeSetOptions {
     /// How many targets a file is on, each of another server as far as there are servers [default: 1]
-    #[arg(long, value_name = "N", required_unless_present_any = ["how", "targets"])]
+    #[arg(long, value_name = "N", required_unless_present_any = ["how", "targets"], value_parser = number::<usize>(1..=Layout::TARGETS_MAX as u64))]
     pub count: Option<usize>,
     /// How these are chosen, where not as everywhere in the cluster: volume, hash, round-robin, random, balanced
     #[arg(long = "place", value_name = "HOW")]
@@ -73,7 +75,7 @@ pub struct StripeSetOptions {
     pub servers: Vec<String>,
     /// The very targets, by their numbers in the whole cluster, in the order of the stripes; `isonomia cluster check`
     /// prints the numbers
-    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["how", "grow", "servers"])]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["how", "grow", "servers"], value_parser = number::<u16>(0..=u64::from(u16::MAX)))]
     pub targets: Vec<u16>,
     /// Directory or empty file: below the prefix, or on a mount
     #[arg(value_name = "PATH")]

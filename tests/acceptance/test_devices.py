@@ -278,6 +278,25 @@ class Devices(DeviceCase):
             self.assertIn("AssertionError" if program.returncode else "", err)
         self.assertEqual(0, server.stop())
 
+    def test_the_log_tells_what_the_end_of_a_server_waits_for(self):
+        device = Device(self, "--latency", "1ms", "--size", "256MiB")
+        server = self.start(device)
+        slow, _ = self.write_files(server, device)
+        device.forget()
+        device.hang()
+        self.addCleanup(device.go_on)
+        reader = self.python(server, READ_FILE, slow[0])
+        self.assertEqual("reading\n", next_line(reader))
+        wait_for(lambda: server.status()["targets"][0]["in_service"] > 0, 30)
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: "has not ended yet" in server.log(), 60)
+        told = next(line for line in server.log().splitlines() if "has not ended yet" in line)
+        self.assertIn(f"0 ({device.place}/target), for ", told)
+        self.assertIsNone(server.process.poll())
+        device.go_on()
+        self.assertEqual(0, server.stop())
+        reader.communicate(timeout=100)
+
 
 class MetadataOnDeviceThatHangs(DeviceCase):
     def test_while_the_device_of_the_metadata_hangs_open_files_are_read_and_written(self):

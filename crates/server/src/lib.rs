@@ -86,6 +86,7 @@ mod short_reads;
 mod stalls;
 mod start_error;
 mod status;
+mod stopping;
 mod stream;
 mod substitutes;
 mod target;
@@ -134,10 +135,9 @@ use isonomia_store::{DefaultLayout, Ownership, Store, StoreConfig, TargetDir};
 use isonomia_transport::address::Address;
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::Key;
-use isonomia_units::{Nanos, TargetId};
+use isonomia_units::TargetId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 /// The directory of the metadata, below the server's.
@@ -362,51 +362,6 @@ impl Server {
     /// Stops: requests that are being served are finished, everything is on stable storage afterwards.
     pub fn shutdown(self) {
         drop(self);
-    }
-
-    fn stop(&mut self) {
-        self.core.is_stopping.store(true, Ordering::Release);
-        for thread in self.threads.drain(..) {
-            thread.thread().unpark();
-            // A ring wakes one worker, and rings that nobody has taken yet count as one: so ring until this one has ended.
-            while !thread.is_finished() {
-                self.core.ring();
-                std::thread::park_timeout(std::time::Duration::from_millis(1));
-            }
-            if thread.join().is_err() {
-                tracing::error!("a thread of the server panicked");
-            }
-        }
-        if let Some(outside) = self.core.outside.get() {
-            outside.allow([]);
-        }
-        self.core.delay_no_more();
-        self.core.leave_handed();
-        self.core.targets.iter().for_each(|target| target.engine.stop());
-        while self.core.serving.has_substitutes() {
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
-        }
-        let is_any_left = self.core.locks.are_there_any() || self.core.mappings.are_there_any();
-        if let Err(error) = self.core.holders.stop(&self.core.store, is_any_left) {
-            tracing::error!(%error, "it cannot be noted whether there are locks");
-        }
-        for connection in self.core.connections() {
-            self.core.close(&connection, None);
-        }
-        self.core.release_due(Nanos::MAX);
-        segments::serving::stop(&self.core, self.is_temporary);
-        self.core.histories.write_all(&self.core.targets, &self.core.store);
-        if let Err(error) = self.core.store.close() {
-            tracing::error!(%error, "cannot write everything to stable storage");
-        }
-        for address in self.addresses.drain(..) {
-            if let Address::Unix(path) = address {
-                let _ = rustix::fs::unlink(path.as_str());
-            }
-        }
-        if self.is_temporary {
-            temporary::remove(&self.dir);
-        }
     }
 }
 

@@ -13,9 +13,9 @@
 //! * the device does [`WORK_MIN`] of the work then, counted by what requests cost on a device of which nothing is known.
 //!
 //! Both are found out by trial, at times when the job is so far behind that no policy makes it wait. A trial in vain
-//! takes [`REQUESTS_MIN`] requests and [`SETTLING`], and the next one comes after forty times as long, so that looking takes a fortieth
-//! of the time, but for the first trial. It pays to look that often where a job finds more and more of its files in memory: it is
-//! worth it then a moment after it was in vain. O(1).
+//! takes [`REQUESTS_MIN`] requests and [`SETTLING`], and the next one comes after a hundred times as long, so that looking takes one
+//! percent of the time, but for the first trial. If it was hardly in vain, the next ones come after 25 and 50 times as long: where a
+//! job finds more and more of its files in memory, it is worth it a moment later. O(1).
 //!
 //! BFQ (Linux, `block/bfq-iosched.c`, `bfq_better_to_idle`) idles a disk for one process, too, by what kind of device it
 //! is and what weights there are.
@@ -28,14 +28,18 @@ const SPEEDUP_MIN: f64 = 4.0 / 3.0;
 const WORK_MIN: f64 = 0.25;
 /// What was found to be worth it once is given up for less than this part of both: what a job does differs from moment to moment.
 const STILL: f64 = 2.0 / 3.0;
+/// A trial that has found this part of both was hardly in vain.
+const CLOSE: f64 = 0.8;
 /// So many requests tell what a job does in a time …
 const REQUESTS_MIN: u64 = 32;
 /// … after the first ones with the device to itself, beside which what was in service before may still be.
 const SETTLING: u64 = 8;
 /// A trial that has not seen so many by then was in vain.
 const TRIAL_MAX: Nanos = Nanos::from_secs(1);
-/// After a trial in vain the next one waits so many times as long as [`REQUESTS_MIN`] requests took.
-const REST: u64 = 50;
+/// After a trial in vain the next one waits so many times as long as [`REQUESTS_MIN`] requests took, …
+const REST: u64 = 124;
+/// … and half of that after the second in a row that was hardly in vain, a quarter after the first.
+const CLOSE_MAX: u32 = 2;
 /// Of so many requests those that come later count more and more.
 const REQUESTS_MAX: u64 = 4096;
 
@@ -58,6 +62,8 @@ pub(crate) struct Room {
     settled: u64,
     /// The next trial comes no sooner.
     rested_at: Nanos,
+    /// Trials in a row that were in vain, hardly.
+    close: u32,
 }
 
 /// What a job did in a time in which no policy made it wait.
@@ -111,10 +117,14 @@ impl Room {
         if self.needs_all {
             let is_in_vain = gains.map_or(self.with_all.time_ns > TRIAL_MAX.0, |gains| !gains);
             if is_in_vain {
-                self.rested_at = now + Nanos(self.with_all.trial_ns() * REST);
+                let is_close = self.is_worth(CLOSE) == Some(true);
+                let rest = if is_close { REST >> (CLOSE_MAX - self.close) } else { REST };
+                self.close = if is_close { (self.close + 1).min(CLOSE_MAX) } else { self.close };
+                self.rested_at = now + Nanos(self.with_all.trial_ns() * rest);
                 (self.with_slot, self.with_all, self.settled) = Default::default();
             }
             self.is_found = gains == Some(true);
+            self.close = if self.is_found { 0 } else { self.close };
             self.needs_all = is_far_behind && !is_in_vain;
         } else {
             self.needs_all = behind > most / 2 && now >= self.rested_at && self.with_slot.is_known();
@@ -123,12 +133,16 @@ impl Room {
 
     /// Whether it is worth it; `None` while that is not known.
     fn gains(&self) -> Option<bool> {
+        self.is_worth(if self.is_found { STILL } else { 1.0 })
+    }
+
+    /// Whether this part of what makes it worth it is there.
+    fn is_worth(&self, part: f64) -> Option<bool> {
         let (slot, all) = (&self.with_slot, &self.with_all);
         (slot.is_known() && all.is_known()).then(|| {
             let of_time = slot.time_ns as f64 / all.time_ns.max(1) as f64;
             let speedup = all.requests as f64 / slot.requests as f64 * of_time;
             let work = all.work_ns as f64 / slot.work_ns.max(1) as f64 * of_time;
-            let part = if self.is_found { STILL } else { 1.0 };
             speedup >= part * SPEEDUP_MIN && work >= part * WORK_MIN
         })
     }
@@ -202,15 +216,45 @@ mod tests {
     }
 
     #[test]
-    fn looking_takes_a_fortieth_of_the_time_where_it_is_in_vain() {
+    fn looking_takes_a_hundredth_of_the_time_where_it_is_in_vain() {
         for all in [Speed { request_us: 90, work: 90 }, Speed { request_us: 50, work: 20 }] {
             let part = part_with_all(&mut Room::default(), SLOT, all);
-            assert!(part > 0.0125 && part < 0.025, "{part}");
+            assert!(part > 0.005 && part < 0.0105, "{part}");
         }
         // A request takes so long that a trial ends sooner.
         let slow = Speed { request_us: 100_000, work: 100 };
         let part = part_with_all(&mut Room::default(), SLOT, slow);
         assert!(part < 0.2, "{part}");
+    }
+
+    /// Whoever had nearly enough of it may have it a moment later.
+    #[test]
+    fn a_trial_that_was_hardly_in_vain_is_soon_followed_by_others() {
+        let rests = |request_us: u64| {
+            let (mut room, mut trials_us) = (Room::default(), Vec::new());
+            let vain = Speed { request_us, work: 40 };
+            let (mut now, mut work, mut had_all) = (Nanos::ZERO, Nanos::ZERO, false);
+            while trials_us.len() < 6 {
+                let speed = if room.needs_all() { vain } else { SLOT };
+                if room.needs_all() && !had_all {
+                    trials_us.push(now.0 / 1_000);
+                }
+                had_all = room.needs_all();
+                room.dispatched();
+                if had_all {
+                    room.kept();
+                }
+                (now, work) = (now + Nanos::from_micros(speed.request_us), work + Nanos(speed.request_us * speed.work));
+                room.arrived(now, MOST, MOST, work);
+            }
+            let rest = |pair: &[u64]| (pair[1] - pair[0]) as f64 / (request_us * REQUESTS_MIN) as f64;
+            trials_us.windows(2).map(rest).collect::<Vec<_>>()
+        };
+        // Beside the rest it is the trial's own requests, and one of either kind.
+        let near =
+            |rests: &[f64], wanted: &[f64]| rests.iter().zip(wanted).all(|(rest, wanted)| (rest - wanted).abs() < 3.0);
+        assert!(near(&rests(80), &[31.0, 62.0, 124.0, 124.0, 124.0]), "{:?}", rests(80));
+        assert!(near(&rests(100), &[124.0; 5]), "{:?}", rests(100));
     }
 
     /// A minute without I/O is no pace, and what the device did while it was not kept free is none with all of it.
@@ -239,6 +283,6 @@ mod tests {
         assert!(part_with_all(&mut room, SLOT, Speed { request_us: 130, work: 35 }) < 0.1);
         // Who changes all the time has it tried no more often.
         let part = part_with_all(&mut room, SLOT, Speed { request_us: 130, work: 35 });
-        assert!(part < 0.0375, "{part}");
+        assert!(part < 0.015, "{part}");
     }
 }

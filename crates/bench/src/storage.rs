@@ -422,6 +422,11 @@ impl<'a> Bench<'a> {
         })
     }
 
+    /// What a load of `job` does alone with what is in memory.
+    fn again(&self, load: &Load, job: &str) -> Result<Done> {
+        self.start("again", load, Some(job), 0)?.finish(self.session, self.patience())
+    }
+
     fn patience(&self) -> Duration {
         Duration::from_nanos(self.configuration.turn_ns) + PATIENCE
     }

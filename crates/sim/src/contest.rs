@@ -52,6 +52,15 @@ pub struct Program {
     pub start: Nanos,
 }
 
+/// What reads take of the processors that programs and server have in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReadTimes {
+    /// One that waits for the device.
+    pub waiting: Processors,
+    /// One that finds all of its bytes in memory; how many processors there are says the other.
+    pub found: Processors,
+}
+
 /// What a program got.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
@@ -89,33 +98,32 @@ pub enum Unpredicted {
     Told,
 }
 
-/// What `programs` get of `target` between two times, under a policy that gives each job the same share, on a machine with
-/// these `processors`, or any number.
+/// What `programs` get of `target` between two times, under a policy that gives each job the same share, on a machine whose
+/// processors take so long for a read, or no time.
 ///
 /// # Errors
 /// It is a contest of which nothing can be said.
 pub fn simulate(
     target: &Target,
-    processors: Option<Processors>,
+    reads: Option<ReadTimes>,
     programs: &[Program],
     span: Range<Nanos>,
 ) -> Result<Vec<Predicted>, Unpredicted> {
     let Device::Channels(device) = &target.device else { return Err(Unpredicted::Told) };
-    let reads = |program: &Program| !writes(program.access);
     if programs.len() == 1 && programs[0].access == Access::ReadSequential {
         return Err(Unpredicted::StreamAlone);
     }
-    if !programs.iter().any(reads) {
+    if programs.iter().all(|program| writes(program.access)) {
         return Err(Unpredicted::WritesAlone);
     }
     let [Program { access: Access::ReadRandom, file: Some(file), call, processes, start, .. }] = programs else {
-        return simulate_with(Neighbours::NONE, target, device, processors, programs, &span);
+        return simulate_with(Neighbours::NONE, target, device, reads, programs, &span);
     };
     // How much is found depends on how much of a file is read in the time, and that on how much is found.
     let mut calls = u64::MAX;
     for _ in 0..FIXED_POINT_ROUNDS {
         let neighbours = Neighbours::of_file(*file, *call, calls);
-        let predicted = simulate_with(neighbours, target, device, processors, programs, &span)?;
+        let predicted = simulate_with(neighbours, target, device, reads, programs, &span)?;
         let seconds = span.end.since(*start).as_secs_f64();
         let made = (predicted[0].calls_per_s * seconds / f64::from(*processes)) as u64;
         if made >= (file.0 / call.0).min(calls - calls / 50) {
@@ -123,7 +131,7 @@ pub fn simulate(
         }
         calls = made.min(calls);
     }
-    simulate_with(Neighbours::of_file(*file, *call, calls), target, device, processors, programs, &span)
+    simulate_with(Neighbours::of_file(*file, *call, calls), target, device, reads, programs, &span)
 }
 
 /// The same, with what is found in memory.
@@ -131,14 +139,14 @@ fn simulate_with(
     neighbours: Neighbours,
     target: &Target,
     device: &Channels,
-    processors: Option<Processors>,
+    reads: Option<ReadTimes>,
     programs: &[Program],
     span: &Range<Nanos>,
 ) -> Result<Vec<Predicted>, Unpredicted> {
-    let reads = |program: &Program| !writes(program.access);
     // Whoever waits for the device has found the others in memory before, which took processors as well.
-    let processors = processors.map(|processors| processors.of_part(neighbours.waiting));
-    let most = if programs.iter().all(reads) { 1 } else { CHUNKS_MAX as u32 };
+    let found = neighbours.waiting.recip() - 1.0;
+    let processors = reads.map(|ReadTimes { waiting, found: one }| waiting.with(&one, found));
+    let most = if programs.iter().any(|program| writes(program.access)) { CHUNKS_MAX as u32 } else { 1 };
     let due = 1.0 / programs.len() as f64;
     let mut at_once = 1;
     loop {

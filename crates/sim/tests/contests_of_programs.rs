@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot be read fails the test")]
 
 use isonomia_policy::Access;
-use isonomia_sim::contest::{Predicted, Program, Unpredicted, simulate};
+use isonomia_sim::contest::{Predicted, Program, ReadTimes, Unpredicted, simulate};
 use isonomia_sim::request::{Processors, Target};
 use isonomia_sim::scenario::{self, parse};
 use isonomia_units::{Bytes, Nanos};
@@ -38,6 +38,16 @@ fn result(device: &str, policy: &str, programs: &[Program]) -> Result<Vec<Predic
     simulate(&target(device, policy), None, programs, Nanos::from_millis(3_200)..Nanos::from_millis(6_400))
 }
 
+/// Two processors that a read takes so long that waits, or finds all in memory.
+fn times(waiting_us: u64, found_us: u64) -> ReadTimes {
+    let [waiting, found] = [waiting_us, found_us].map(|time_us| Processors {
+        count: NonZeroU32::new(2).unwrap(),
+        per_request: Nanos::from_micros(time_us),
+        bandwidth: None,
+    });
+    ReadTimes { waiting, found }
+}
+
 #[track_caller]
 fn assert_near(found: f64, wanted: f64, tolerance: f64) {
     assert!((found / wanted - 1.0).abs() <= tolerance, "{found} instead of {wanted}");
@@ -49,10 +59,10 @@ fn assert_near(found: f64, wanted: f64, tolerance: f64) {
 fn who_reads_all_of_his_files_in_no_order_finds_neighbours_in_memory() {
     let takes_s = 2e-3 + 262_144e-8;
     let (file, read) = (Some(Bytes(16 << 20)), program("j", Access::ReadRandom, 256, 1));
-    let rate = |file, processes, processors| {
+    let rate = |file, processes, reads| {
         let programs = [Program { file, processes, ..read.clone() }];
         let span = Nanos::from_millis(3_200)..Nanos::from_millis(6_400);
-        simulate(&target(CHANNELS, "job-fair"), processors, &programs, span).unwrap()[0].calls_per_s
+        simulate(&target(CHANNELS, "job-fair"), reads, &programs, span).unwrap()[0].calls_per_s
     };
     assert_near(rate(file, 1, None), 1.0 / (takes_s * 0.67), 0.02);
     // Of long files, and of those that are one call, nothing is found.
@@ -62,10 +72,10 @@ fn who_reads_all_of_his_files_in_no_order_finds_neighbours_in_memory() {
     // With 32 processes the four channels do all they can, which is little more than without read-ahead.
     let (ahead, asked) = (rate(file, 32, None), rate(None, 32, None));
     assert!(ahead > asked && ahead < 1.2 * asked, "{ahead} and {asked}");
-    // What is found takes processors as well: two of them do 500 calls in a second.
-    let processors =
-        Some(Processors { count: NonZeroU32::new(2).unwrap(), per_request: Nanos::from_millis(4), bandwidth: None });
-    assert_near(rate(file, 32, processors), 500.0, 0.03);
+    // What is found takes processors as well: two of them do 500 calls of 4 ms in a second, and 520 where two thirds take 5 ms and
+    // those that are found 1.5 ms.
+    assert_near(rate(file, 32, Some(times(4_000, 4_000))), 500.0, 0.03);
+    assert_near(rate(file, 32, Some(times(5_000, 1_500))), 2e3 / 0.67f64.mul_add(5.0, 0.33 * 1.5), 0.03);
 }
 
 /// One program reads all of his file in the time, and finds most of it in memory; 32 have the time for a tenth of theirs, of which
@@ -165,13 +175,12 @@ fn what_cannot_be_told_from_a_profile_is_not_told() {
 /// 110 us; and two processors have 66,667, whoever asks for them.
 #[test]
 fn processors_bound_what_a_fast_device_does() {
-    let processors =
-        Some(Processors { count: NonZeroU32::new(2).unwrap(), per_request: Nanos::from_micros(30), bandwidth: None });
+    let reads = Some(times(30, 10));
     let rates = |processes: &[u32]| {
         let program = |(processes, name): (&u32, &&str)| program(name, Access::ReadRandom, 4, *processes);
         let programs: Vec<_> = processes.iter().zip(&["a", "b"]).map(program).collect();
         let span = Nanos::from_millis(1_600)..Nanos::from_millis(3_200);
-        let found = simulate(&target(FLASH, "job-fair"), processors, &programs, span).unwrap();
+        let found = simulate(&target(FLASH, "job-fair"), reads, &programs, span).unwrap();
         found.iter().map(|one| one.calls_per_s).collect::<Vec<_>>()
     };
     assert_near(rates(&[1])[0], 1e6 / 111.0, 0.01);

@@ -1,11 +1,16 @@
 //! What reads through us take of this machine's processors, which no profile of a device has: measured before the contests.
 //!
 //! All of it counts, the program's, the server's, the kernel's, and that of an emulated device, for they share the processors.
+//!
+//! A short read that finds its bytes in memory takes a part of what one takes that waits, and how many do depends on how much of a file
+//! was read before. So those that wait are measured where hardly any is found, with some reads of each file, and those that are found
+//! where all are. Of long reads the mean of both is measured.
 
 use crate::host::ProcessorTimes;
 use crate::storage::fio::{Access, Load, Sync};
 use crate::storage::{Bench, KIB, THROUGH_US};
 use anyhow::Result;
+use isonomia_sim::contest::ReadTimes;
 use isonomia_sim::request::Processors;
 use isonomia_units::{Nanos, Rate};
 use std::num::NonZeroU32;
@@ -15,30 +20,50 @@ const SMALL: u64 = 4 * KIB;
 const LARGE: u64 = 256 * KIB;
 /// Enough to keep processors busy, or what a slow device leaves of them.
 const PROCESSES: u32 = 16;
+/// Of so many bytes of a file one is read: next to nothing of a file of which a twelfth is read is found in memory.
+const SAMPLE: u64 = 12;
 
 /// Measures it, keeps it beside the contests' figures, and simulates them with it from here on.
 pub fn run(bench: &mut Bench) -> Result<()> {
     eprintln!("isonomia-bench: measuring what reads from {} take of the processors", bench.device.name());
-    let [small_ns, large_ns] = [used(bench, SMALL)?, used(bench, LARGE)?];
-    let alone = bench.alone(&reading(bench, SMALL, 1, None), Some("calibration"))?;
-    let processors = processors(small_ns, large_ns);
-    bench.prediction.calibrate(processors, Nanos((1e9 / alone.iops) as u64));
-    for (what, ns) in [("4 KiB", small_ns), ("256 KiB", large_ns)] {
+    let sample = |processes| {
+        Some(bench.pool.files as u64 / u64::from(processes) * bench.pool.file_bytes / SAMPLE / SMALL * SMALL)
+    };
+    let (small_ns, calls) = used(bench, SMALL, sample(PROCESSES), Memory::Empty)?;
+    // The same blocks again, as fio draws the same numbers each time.
+    let again = Some((calls as u64 / u64::from(PROCESSES)).max(1) * SMALL);
+    let (found_ns, _) = used(bench, SMALL, again, Memory::AsItIs)?;
+    let (large_ns, _) = used(bench, LARGE, None, Memory::Empty)?;
+    let alone = bench.alone(&reading(bench, SMALL, 1, sample(1)), Some("calibration"))?;
+    let reads = ReadTimes { waiting: processors(small_ns, large_ns), found: processors(found_ns, large_ns) };
+    bench.prediction.calibrate(reads, Nanos((1e9 / alone.iops) as u64));
+    for (what, ns) in [("4 KiB", small_ns), ("4 KiB in memory", found_ns), ("256 KiB", large_ns)] {
         bench.keep(&format!("a read of {what}: processor time"), THROUGH_US, "us", ns / 1e3, None, None);
     }
     Ok(())
 }
 
-/// What such a read takes of processors, in nanoseconds: what many take more than those with which programs begin.
-fn used(bench: &Bench, bytes: u64) -> Result<f64> {
+/// Whether the kernel forgets the files before they are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Empty,
+    AsItIs,
+}
+
+/// What such a read takes of processors, in nanoseconds: what many, of so many bytes a process at most, take more than those with which
+/// programs begin. And how many those were.
+fn used(bench: &Bench, bytes: u64, bytes_max: Option<u64>, memory: Memory) -> Result<(f64, f64)> {
     let busy = |bytes_max| -> Result<(f64, f64)> {
         let load = reading(bench, bytes, PROCESSES, bytes_max);
         let before = ProcessorTimes::now();
-        let done = bench.alone(&load, Some("calibration"))?;
+        let done = match memory {
+            Memory::Empty => bench.alone(&load, Some("calibration"))?,
+            Memory::AsItIs => bench.again(&load, "calibration")?,
+        };
         Ok((ProcessorTimes::now().busy_since(before).0 as f64, done.iops * done.seconds))
     };
-    let (first, many) = (busy(Some(bytes))?, busy(None)?);
-    Ok((many.0 - first.0).max(0.0) / (many.1 - first.1).max(1.0))
+    let (first, many) = (busy(Some(bytes))?, busy(bytes_max)?);
+    Ok(((many.0 - first.0).max(0.0) / (many.1 - first.1).max(1.0), many.1))
 }
 
 /// Reads at random, as those of contests.

@@ -51,7 +51,7 @@ pub struct Load {
     pub runs_for: Option<Nanos>,
     /// It goes through its files again and again until then: whoever starts it sees to it that nothing comes from memory.
     pub is_endless: bool,
-    /// A process accesses so many bytes at most; those of its files if absent.
+    /// A process accesses so many bytes at most, of reads at random some of each of its files; those of its files if absent.
     pub bytes_max: Option<u64>,
 }
 
@@ -107,7 +107,9 @@ impl Load {
         if self.is_endless {
             text += "time_based=1\n";
         }
+        let is_sample = self.access == Access::RandomRead && self.bytes_max.is_some();
         let _ = match (self.is_endless && self.access.is_random(), pool.file_bytes / self.block_bytes) {
+            (false, _) if is_sample => writeln!(text, "file_service_type=roundrobin:1"),
             // Told to take its files one after the other, fio would begin the first one anew for as long as there is time, and have all
             // of it from memory.
             (true, calls) => writeln!(text, "file_service_type=roundrobin:{}", calls + self.flushes(calls)),
@@ -289,6 +291,8 @@ mod tests {
         assert_eq!(order_of(load(Access::RandomRead, Sync::Never, true)), "roundrobin:256");
         assert_eq!(order_of(load(Access::RandomWrite, Sync::Every(16), true)), "roundrobin:272");
         assert_eq!(order_of(load(Access::SequentialWrite, Sync::Every(256), true)), "sequential");
-        assert_eq!(order_of(load(Access::RandomRead, Sync::Never, false)), "sequential");
+        let read = load(Access::RandomRead, Sync::Never, false);
+        assert_eq!(order_of(Load { bytes_max: Some(1 << 20), ..read.clone() }), "roundrobin:1");
+        assert_eq!(order_of(read), "sequential");
     }
 }

@@ -12,8 +12,8 @@ use crate::storage::fio::{Access as Call, Load};
 use anyhow::{Context, Result, bail, ensure};
 use isonomia_policy::Access;
 use isonomia_policy::device::chunks::SMALL_READ;
-use isonomia_sim::contest::{Predicted, Program, TRANSFER_BYTES, TRANSFERS, Unpredicted, simulate};
-use isonomia_sim::request::{Device, Processors, Target};
+use isonomia_sim::contest::{Predicted, Program, ReadTimes, TRANSFER_BYTES, TRANSFERS, Unpredicted, simulate};
+use isonomia_sim::request::{Device, Target};
 use isonomia_sim::scenario::{Point, Scenario, parse};
 use isonomia_transport::channel::Channel;
 use isonomia_units::{Bytes, Nanos};
@@ -29,7 +29,7 @@ const OFF_MAX: f64 = 0.1;
 /// A device that was measured, and what of the machine its requests need.
 pub struct Prediction {
     device: Target,
-    processors: Option<Processors>,
+    reads: Option<ReadTimes>,
     /// The length of the files that are read.
     file: Bytes,
 }
@@ -74,19 +74,19 @@ impl Prediction {
         let Some(Point { scenario: Scenario::Request { mut scenario, .. }, .. }) = points.into_iter().next() else {
             bail!("a contest is one scenario at request level");
         };
-        Ok(Self { device: scenario.targets.swap_remove(0), processors: None, file })
+        Ok(Self { device: scenario.targets.swap_remove(0), reads: None, file })
     }
 
-    /// From here on processors are simulated, of which a small read takes what `processors` say, and one alone takes `alone`, from
-    /// the program's call to its end.
+    /// From here on processors are simulated, of which reads take what `reads` say, and a small one that waits takes `alone`, from
+    /// the program's call to its end, with nobody beside.
     ///
     /// What the profile has of a read contains its path through the kernel, and so does what it takes of a processor. How much
     /// the two have in common is what they come to together more than `alone`.
-    pub fn calibrate(&mut self, processors: Processors, alone: Nanos) {
+    pub fn calibrate(&mut self, reads: ReadTimes, alone: Nanos) {
         if let Device::Channels(device) = &mut self.device.device {
-            let separate = processors.time(SMALL_READ) + device.time_alone(Access::ReadRandom, SMALL_READ);
+            let separate = reads.waiting.time(SMALL_READ) + device.time_alone(Access::ReadRandom, SMALL_READ);
             *device = device.less(separate.since(alone));
-            self.processors = Some(processors);
+            self.reads = Some(reads);
         }
     }
 
@@ -107,7 +107,7 @@ impl Prediction {
             processes: load.processes,
             start: *start,
         };
-        Ok(simulate(&target, self.processors, &jobs.iter().map(program).collect::<Vec<_>>(), span))
+        Ok(simulate(&target, self.reads, &jobs.iter().map(program).collect::<Vec<_>>(), span))
     }
 }
 

@@ -25,14 +25,13 @@ impl Processors {
         self.per_request + self.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes))
     }
 
-    /// Where only this part of the requests, more than 0, is simulated, and each of these takes what the others take as well.
-    pub(crate) fn of_part(self, part: f64) -> Self {
-        let slower = |rate: Rate| Rate::new(((rate.bytes_per_s() as f64 * part) as u64).max(1)).unwrap_or(rate);
-        Self {
-            per_request: Nanos((self.per_request.0 as f64 / part) as u64),
-            bandwidth: self.bandwidth.map(slower),
-            ..self
-        }
+    /// The same with what so many others, which are not simulated, take as `other` says, for each request that is.
+    pub(crate) fn with(self, other: &Self, count: f64) -> Self {
+        let of_byte = |processors: &Self| processors.bandwidth.map_or(0.0, |rate| 1.0 / rate.bytes_per_s() as f64);
+        let of_byte = count.mul_add(of_byte(other), of_byte(&self));
+        let bandwidth = (of_byte > 0.0).then(|| Rate::new(((1.0 / of_byte).round() as u64).max(1))).flatten();
+        let per_request = count.mul_add(other.per_request.0 as f64, self.per_request.0 as f64);
+        Self { per_request: Nanos(per_request as u64), bandwidth, ..self }
     }
 }
 
@@ -66,5 +65,24 @@ impl State {
             self.taken -= 1;
         }
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_take_comes_on_top() {
+        let processors = |time_us, bytes_per_s| Processors {
+            count: NonZeroU32::MIN,
+            per_request: Nanos::from_micros(time_us),
+            bandwidth: Rate::new(bytes_per_s),
+        };
+        let (one, other) = (processors(30, 1_000_000_000), processors(10, 2_000_000_000));
+        let time = |count| one.with(&other, count).time(Bytes(1_000_000)).0;
+        assert_eq!([time(0.0), time(3.0)], [1_030_000, 2_560_000]);
+        let free = Processors { bandwidth: None, ..other };
+        assert_eq!(free.with(&free, 2.0), Processors { per_request: Nanos::from_micros(30), ..free });
     }
 }

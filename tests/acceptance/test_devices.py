@@ -287,7 +287,7 @@ class Devices(DeviceCase):
         self.addCleanup(device.go_on)
         reader = self.python(server, READ_FILE, slow[0])
         self.assertEqual("reading\n", next_line(reader))
-        wait_for(lambda: server.status()["targets"][0]["in_service"] > 0, 30)
+        wait_for(lambda: server.status()["targets"][1]["in_service"] > 0, 30)
         server.process.send_signal(signal.SIGTERM)
         wait_for(lambda: "has not ended yet" in server.log(), 60)
         told = next(line for line in server.log().splitlines() if "has not ended yet" in line)

@@ -424,7 +424,7 @@ impl<'a> Bench<'a> {
 
     /// What a load of `job` does alone with what is in memory.
     fn again(&self, load: &Load, job: &str) -> Result<Done> {
-        self.start("again", load, Some(job), 0)?.finish(self.session, self.patience())
+        self.session.undisturbed(|| self.start("again", load, Some(job), 0)?.finish(self.session, self.patience()))
     }
 
     fn patience(&self) -> Duration {

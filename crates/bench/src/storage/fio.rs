@@ -51,7 +51,7 @@ pub struct Load {
     pub runs_for: Option<Nanos>,
     /// It goes through its files again and again until then: whoever starts it sees to it that nothing comes from memory.
     pub is_endless: bool,
-    /// A process accesses so many bytes at most, of reads at random some of each of its files; those of its files if absent.
+    /// A process accesses so many bytes at most, those of its files if absent. Reads at random take turns among its files then.
     pub bytes_max: Option<u64>,
 }
 

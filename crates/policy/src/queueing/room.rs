@@ -14,8 +14,8 @@
 //!
 //! Both are found out by trial, at times when the job is so far behind that no policy makes it wait. A trial in vain
 //! takes [`REQUESTS_MIN`] requests and [`SETTLING`], and the next one comes after a hundred times as long, so that looking takes one
-//! percent of the time, but for the first trial. If it was hardly in vain, the next ones come after 25 and 50 times as long: where a
-//! job finds more and more of its files in memory, it is worth it a moment later. O(1).
+//! percent of the time, but for the first trials. If it was nearly worth it, the next one comes after 25 times as long, and the one
+//! after that, if it was so again, after 50: where a job finds more and more of its files in memory, it is worth it a moment later. O(1).
 //!
 //! BFQ (Linux, `block/bfq-iosched.c`, `bfq_better_to_idle`) idles a disk for one process, too, by what kind of device it
 //! is and what weights there are.
@@ -28,7 +28,7 @@ const SPEEDUP_MIN: f64 = 4.0 / 3.0;
 const WORK_MIN: f64 = 0.25;
 /// What was found to be worth it once is given up for less than this part of both: what a job does differs from moment to moment.
 const STILL: f64 = 2.0 / 3.0;
-/// A trial that has found this part of both was hardly in vain.
+/// A trial that has found this part of both was nearly worth it.
 const CLOSE: f64 = 0.8;
 /// So many requests tell what a job does in a time …
 const REQUESTS_MIN: u64 = 32;
@@ -38,7 +38,7 @@ const SETTLING: u64 = 8;
 const TRIAL_MAX: Nanos = Nanos::from_secs(1);
 /// After a trial in vain the next one waits so many times as long as [`REQUESTS_MIN`] requests took, …
 const REST: u64 = 124;
-/// … and half of that after the second in a row that was hardly in vain, a quarter after the first.
+/// … a quarter of that after one that was nearly worth it, and half of it after the second of those in a row.
 const CLOSE_MAX: u32 = 2;
 /// Of so many requests those that come later count more and more.
 const REQUESTS_MAX: u64 = 4096;
@@ -62,7 +62,7 @@ pub(crate) struct Room {
     settled: u64,
     /// The next trial comes no sooner.
     rested_at: Nanos,
-    /// Trials in a row that were in vain, hardly.
+    /// Trials in a row that were nearly worth it, [`CLOSE_MAX`] at most.
     close: u32,
 }
 
@@ -119,7 +119,7 @@ impl Room {
             if is_in_vain {
                 let is_close = self.is_worth(CLOSE) == Some(true);
                 let rest = if is_close { REST >> (CLOSE_MAX - self.close) } else { REST };
-                self.close = if is_close { (self.close + 1).min(CLOSE_MAX) } else { self.close };
+                self.close = if is_close { (self.close + 1).min(CLOSE_MAX) } else { 0 };
                 self.rested_at = now + Nanos(self.with_all.trial_ns() * rest);
                 (self.with_slot, self.with_all, self.settled) = Default::default();
             }
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn looking_takes_a_hundredth_of_the_time_where_it_is_in_vain() {
-        for all in [Speed { request_us: 90, work: 90 }, Speed { request_us: 50, work: 20 }] {
+        for all in [Speed { request_us: 95, work: 95 }, Speed { request_us: 50, work: 19 }] {
             let part = part_with_all(&mut Room::default(), SLOT, all);
             assert!(part > 0.005 && part < 0.0105, "{part}");
         }
@@ -227,18 +227,18 @@ mod tests {
         assert!(part < 0.2, "{part}");
     }
 
-    /// Whoever had nearly enough of it may have it a moment later.
+    /// What was nearly worth it may be worth it a moment later.
     #[test]
-    fn a_trial_that_was_hardly_in_vain_is_soon_followed_by_others() {
-        let rests = |request_us: u64| {
+    fn a_trial_that_was_nearly_worth_it_is_soon_followed_by_others() {
+        let rests = |request_us: fn(usize) -> u64| {
             let (mut room, mut trials_us) = (Room::default(), Vec::new());
-            let vain = Speed { request_us, work: 40 };
             let (mut now, mut work, mut had_all) = (Nanos::ZERO, Nanos::ZERO, false);
             while trials_us.len() < 6 {
-                let speed = if room.needs_all() { vain } else { SLOT };
                 if room.needs_all() && !had_all {
                     trials_us.push(now.0 / 1_000);
                 }
+                let vain = Speed { request_us: request_us(trials_us.len()), work: 40 };
+                let speed = if room.needs_all() { vain } else { SLOT };
                 had_all = room.needs_all();
                 room.dispatched();
                 if had_all {
@@ -247,14 +247,20 @@ mod tests {
                 (now, work) = (now + Nanos::from_micros(speed.request_us), work + Nanos(speed.request_us * speed.work));
                 room.arrived(now, MOST, MOST, work);
             }
-            let rest = |pair: &[u64]| (pair[1] - pair[0]) as f64 / (request_us * REQUESTS_MIN) as f64;
-            trials_us.windows(2).map(rest).collect::<Vec<_>>()
+            let rest = |(trial, pair): (usize, &[u64])| {
+                (pair[1] - pair[0]) as f64 / (request_us(trial + 1) * REQUESTS_MIN) as f64
+            };
+            trials_us.windows(2).enumerate().map(rest).collect::<Vec<_>>()
         };
         // Beside the rest it is the trial's own requests, and one of either kind.
         let near =
             |rests: &[f64], wanted: &[f64]| rests.iter().zip(wanted).all(|(rest, wanted)| (rest - wanted).abs() < 3.0);
-        assert!(near(&rests(80), &[31.0, 62.0, 124.0, 124.0, 124.0]), "{:?}", rests(80));
-        assert!(near(&rests(100), &[124.0; 5]), "{:?}", rests(100));
+        let close = rests(|_| 80);
+        assert!(near(&close, &[31.0, 62.0, 124.0, 124.0, 124.0]), "{close:?}");
+        let clear = rests(|_| 100);
+        assert!(near(&clear, &[124.0; 5]), "{clear:?}");
+        let either = rests(|trial| if trial == 3 { 100 } else { 80 });
+        assert!(near(&either, &[31.0, 62.0, 124.0, 31.0, 62.0]), "{either:?}");
     }
 
     /// A minute without I/O is no pace, and what the device did while it was not kept free is none with all of it.

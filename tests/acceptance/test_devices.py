@@ -295,7 +295,9 @@ class Devices(DeviceCase):
         self.assertIsNone(server.process.poll())
         device.go_on()
         self.assertEqual(0, server.stop())
-        reader.communicate(timeout=100)
+        # It would wait for the next server.
+        reader.kill()
+        reader.communicate(timeout=60)
 
 
 class MetadataOnDeviceThatHangs(DeviceCase):

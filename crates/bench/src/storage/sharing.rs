@@ -97,8 +97,26 @@ fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
     Ok(())
 }
 
+/// Calls per second of a job alone of whose files the kernel forgets what was read as often as of those of two jobs.
+fn alone(bench: &Bench, load: &Load) -> Result<f64> {
+    bench.session.undisturbed(|| {
+        bench.forget()?;
+        let (cached, began) = (bench.cached()?, SystemTime::now());
+        let mut program = bench.start("alone", load, Some(JOBS[0]), 0)?;
+        let mut forgotten_ns = now_ns();
+        while program.is_running()? {
+            bench.session.nap(POLL)?;
+            if now_ns() > forgotten_ns + FORGET_NS {
+                cached.forget_unchanged(began)?;
+                forgotten_ns = now_ns();
+            }
+        }
+        Ok(program.finish(bench.session, bench.patience())?.iops)
+    })
+}
+
 fn few_against_many(bench: &mut Bench, name: &str, few: &Load, many: &Load) -> Result<()> {
-    let alone = bench.alone(few, Some(JOBS[0]))?.iops;
+    let alone = alone(bench, few)?;
     let received = together(bench, name, few, many)?;
     let rates = received.map(|one| one.operations as f64 / one.seconds);
     let due = alone.min((rates[0] + rates[1]) / 2.0);

@@ -38,6 +38,8 @@ const FILE_BYTES_MIN: u64 = 4 << 20;
 const FREE_PARTS: u64 = 8;
 /// Filling the file takes one part in so many of the time.
 const FILL_PARTS: u32 = 6;
+/// What is measured in one part in so many of the time after that does not count: a file system and a disk may be busy with what was written.
+const REST_PARTS: u32 = 20;
 /// Twice the requests in service have to do so much more for another doubling …
 const GAIN_MIN: f64 = 1.05;
 /// … or have not done so often in a row.
@@ -136,6 +138,7 @@ impl Measurement {
             let style = ProgressStyle::with_template("{bar:30} {eta:>4} left  {msg}");
             ProgressBar::new(self.time.as_millis() as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
         });
+        self.measure(kinds[0].access, kinds[0].bytes, DEPTHS[0], self.time / REST_PARTS)?;
         let mut points = Vec::new();
         for (round, depth) in DEPTHS.into_iter().enumerate() {
             for at in 0..kinds.len() {

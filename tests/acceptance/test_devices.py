@@ -248,13 +248,18 @@ class Devices(DeviceCase):
             out, err = reader.communicate(timeout=60)
             self.assertEqual(("reading\nread\n", 0), (out, reader.returncode), err)
 
-    def test_a_device_that_hangs_delays_nobody_else(self):
+    def hanging(self):
+        """A device that hangs, its server, and the files that lie on it and that do not."""
         device = Device(self, "--latency", "1ms", "--size", "256MiB")
         server = self.start(device)
         slow, fast = self.write_files(server, device)
         device.forget()
         device.hang()
         self.addCleanup(device.go_on)
+        return device, server, slow, fast
+
+    def test_a_device_that_hangs_delays_nobody_else(self):
+        device, server, slow, fast = self.hanging()
         readers = [self.python(server, READ_FILE, slow[i % len(slow)]) for i in range(READERS)]
         writers = [self.python(server, WRITE_SLOWLY, which) for which in slow[:4]]
         for program in readers + writers:
@@ -279,12 +284,7 @@ class Devices(DeviceCase):
         self.assertEqual(0, server.stop())
 
     def test_the_log_tells_what_the_end_of_a_server_waits_for(self):
-        device = Device(self, "--latency", "1ms", "--size", "256MiB")
-        server = self.start(device)
-        slow, _ = self.write_files(server, device)
-        device.forget()
-        device.hang()
-        self.addCleanup(device.go_on)
+        device, server, slow, _ = self.hanging()
         reader = self.python(server, READ_FILE, slow[0])
         self.assertEqual("reading\n", next_line(reader))
         wait_for(lambda: server.status()["targets"][1]["in_service"] > 0, 30)

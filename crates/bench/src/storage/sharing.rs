@@ -8,6 +8,7 @@ use crate::clock::now_ns;
 use crate::report::Must;
 use crate::statistics::share;
 use crate::storage::fio::{Access, Load, Sync};
+use crate::storage::pool::Cached;
 use crate::storage::prediction::Measured;
 use crate::storage::{Bench, KIB, MIB, THROUGH_US};
 use anyhow::{Context, Result, ensure};
@@ -97,19 +98,38 @@ fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
     Ok(())
 }
 
+/// What is read is forgotten by the kernel again and again, so that little is read from memory.
+struct Forgetting {
+    cached: Cached,
+    began: SystemTime,
+    last_ns: u64,
+}
+
+impl Forgetting {
+    /// Nothing of the files is in memory.
+    fn begin(bench: &Bench) -> Result<Self> {
+        bench.forget()?;
+        Ok(Self { cached: bench.cached()?, began: SystemTime::now(), last_ns: now_ns() })
+    }
+
+    /// To be called more often than each [`FORGET_NS`].
+    fn go_on(&mut self) -> Result<()> {
+        if now_ns() > self.last_ns + FORGET_NS {
+            self.cached.forget_unchanged(self.began)?;
+            self.last_ns = now_ns();
+        }
+        Ok(())
+    }
+}
+
 /// Calls per second of a job alone of whose files the kernel forgets what was read as often as of those of two jobs.
 fn alone(bench: &Bench, load: &Load) -> Result<f64> {
     bench.session.undisturbed(|| {
-        bench.forget()?;
-        let (cached, began) = (bench.cached()?, SystemTime::now());
+        let mut forgetting = Forgetting::begin(bench)?;
         let mut program = bench.start("alone", load, Some(JOBS[0]), 0)?;
-        let mut forgotten_ns = now_ns();
         while program.is_running()? {
             bench.session.nap(POLL)?;
-            if now_ns() > forgotten_ns + FORGET_NS {
-                cached.forget_unchanged(began)?;
-                forgotten_ns = now_ns();
-            }
+            forgetting.go_on()?;
         }
         Ok(program.finish(bench.session, bench.patience())?.iops)
     })
@@ -183,9 +203,8 @@ fn together(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<[
 
 /// Two jobs at once, on files of their own; what each received in the steady part, and the depth of the target at its end.
 fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<([Received; 2], Option<u64>)> {
-    bench.forget()?;
-    let cached = bench.cached()?;
-    let (before, began) = (bench.server.status()?, SystemTime::now());
+    let mut forgetting = Forgetting::begin(bench)?;
+    let before = bench.server.status()?;
     let half = bench.pool.files / 2;
     let mut programs =
         [bench.start(JOBS[0], one, Some(JOBS[0]), 0)?, bench.start(JOBS[1], other, Some(JOBS[1]), half)?];
@@ -199,14 +218,10 @@ fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<([Received; 2]
     let turn_ns = TURNS * bench.configuration.turn_ns;
     let looks = LOOKS.map(|(part, parts)| now_ns() + turn_ns * part / parts);
     let (mut statuses, mut times) = (Vec::new(), Vec::new());
-    let mut forgotten_ns = now_ns();
     for at in looks {
         while now_ns() < at {
             bench.session.nap(POLL.min(Duration::from_nanos(at.saturating_sub(now_ns()))))?;
-            if now_ns() > forgotten_ns + FORGET_NS {
-                cached.forget_unchanged(began)?;
-                forgotten_ns = now_ns();
-            }
+            forgetting.go_on()?;
         }
         ensure!(now_ns() < at + bench.configuration.turn_ns / LATE_PART, "the machine is too busy to look in time");
         statuses.push(bench.server.status()?);

@@ -138,6 +138,9 @@ impl Measurement {
             let style = ProgressStyle::with_template("{bar:30} {eta:>4} left  {msg}");
             ProgressBar::new(self.time.as_millis() as u64).with_style(style.unwrap_or(ProgressStyle::default_bar()))
         });
+        if let Some(bar) = &bar {
+            bar.set_message("until the device rests");
+        }
         self.measure(kinds[0].access, kinds[0].bytes, DEPTHS[0], self.time / REST_PARTS)?;
         let mut points = Vec::new();
         for (round, depth) in DEPTHS.into_iter().enumerate() {

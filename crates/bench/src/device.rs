@@ -390,6 +390,7 @@ pub fn run(options: &DeviceOptions) -> Result<()> {
     let disk = backing.path().join(FILE);
     let loop_device = command("losetup", &["--find", "--show", "--direct-io=on", &text(&disk)?])?;
     mounted.add(&["losetup", "--detach", &loop_device]);
+    give_all(&loop_device, options, &mut mounted);
     command("mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", &loop_device])?;
     command("mount", &["-o", "noatime,init_itable=0", &loop_device, &dir])?;
     mounted.add(&["umount", &dir]);
@@ -399,6 +400,26 @@ pub fn run(options: &DeviceOptions) -> Result<()> {
     drop(mounted);
     drop(session);
     served
+}
+
+/// Linux keeps back what is written from its page cache while reads take longer than a disk is thought to need, down to one request at a
+/// time (`block/blk-wbt.c`): that is meant for a disk that is given too much. A device that was told to be as slow as that is to have
+/// everything.
+fn give_all(loop_device: &str, options: &DeviceOptions, mounted: &mut Mounted) {
+    const DEFAULT: &str = "-1";
+    let name = Path::new(loop_device).file_name().unwrap_or_default().display();
+    let path = format!("/sys/block/{name}/queue/wbt_lat_usec");
+    // What an earlier device left there says nothing about this one.
+    let set = |value: &str| std::fs::write(&path, value);
+    let read_time_max = || std::fs::read_to_string(&path).ok()?.trim().parse::<u64>().ok().map(Nanos::from_micros);
+    // A kernel that keeps nothing back has no such file.
+    let Some(most) = set(DEFAULT).ok().and_then(|()| read_time_max()) else { return };
+    if options.latency >= most {
+        match set("0") {
+            Ok(()) => mounted.add(&["sh", "-c", &format!("echo {DEFAULT} > {path}")]),
+            Err(error) => eprintln!("isonomia-bench: what is written beside reads may be kept back: {path}: {error}"),
+        }
+    }
 }
 
 /// Fails where a mount would hide something.

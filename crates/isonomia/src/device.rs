@@ -4,6 +4,7 @@
 mod measure;
 mod report;
 mod results;
+mod throttle;
 
 use crate::arguments::{DeviceCommand, DeviceOptions, ProfileOptions, UnlimitOptions};
 use anyhow::{Context, Result};
@@ -12,6 +13,7 @@ use measure::{Measurement, Way};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use throttle::Throttle;
 
 pub fn device(options: &DeviceOptions) -> Result<()> {
     match &options.command {
@@ -40,6 +42,9 @@ fn profile(options: &ProfileOptions) -> Result<()> {
         writeln!(stdout)?;
     } else {
         writeln!(stdout, "{}", report::text(&profile, way))?;
+        if let Some(note) = Throttle::of(&options.dir).and_then(|throttle| throttle.note(&profile)) {
+            writeln!(stdout, "\n{note}")?;
+        }
         if saved.is_ok() {
             writeln!(stdout, "\nSaved in {}", out.display())?;
         }

@@ -16,8 +16,7 @@
 //! What processors take is simulated where it is known: all of it before the device is given a request.
 //!
 //! What is not simulated is said by [`Unpredicted`]. Not in it either: neighbours that a live server reads with short reads of
-//! those who are not alone; what a flush writes besides the bytes (the
-//! journal of a file system), and reads that happen to be near each other and are read ahead for while others use the device.
+//! those who are not alone; and what a flush writes besides the bytes (the journal of a file system).
 
 mod neighbours;
 

@@ -19,6 +19,7 @@ pub mod short;
 use super::chunks::PIECE_BYTES_MAX;
 use history::History;
 use isonomia_units::JobId;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// The first window.
@@ -30,6 +31,16 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 const AHEAD_PER_BYTE: u64 = 4;
 /// A client has several requests under way, which may come in any order.
 const NEAR_BYTES: u64 = 1 << 20;
+/// A stream that has left out more than this is none for which others wait: half of what may come in any order. A new one is taken to have
+/// left out as much, so that it must not leave out any more before it has read on.
+const LEFT_OUT_BYTES_MAX: u64 = NEAR_BYTES / 2;
+/// More left out is not remembered, so that who begins to read one piece behind the other is soon known.
+const LEFT_OUT_BYTES_NOTED: u64 = 4 * LEFT_OUT_BYTES_MAX;
+/// Many processes that read a file together, each the next piece, are several streams here, each of which leaves out what the others have read. So
+/// others wait for their read-ahead, too, if so many reads in a row lie close together: …
+const LATEST_READS: usize = 16;
+/// … if the part of the file that these are in is no more than so many times what they read.
+const SPREAD_MAX: u64 = 3;
 /// A client brings what a program reads at once in pieces of this length, if it is longer, one behind the other.
 const TRANSFER_PIECE_BYTES: u64 = 256 << 10;
 /// That these follow each other for so long says nothing about what the program will read next.
@@ -41,6 +52,8 @@ const STREAMS_MAX: usize = 8;
 pub struct FileReads {
     /// The one that was used last comes first.
     streams: Vec<Stream>,
+    /// The latest reads, in the order in which they came.
+    latest: VecDeque<(JobId, Range<u64>)>,
     history: History,
     short: short::Credit,
 }
@@ -85,6 +98,9 @@ struct Stream {
     next: u64,
     /// Bytes that were read.
     read_bytes: u64,
+    /// Bytes that were passed over, less those that were read since: about what the stream has left out. Of one whose pieces come in any order
+    /// all are read in the end; who reads here and there passes over more than he comes back to.
+    left_out_bytes: u64,
     /// Behind the last byte that was read ahead.
     ahead: u64,
     /// Nothing before the stream was seen again.
@@ -97,7 +113,8 @@ struct Stream {
 
 impl Stream {
     fn new(job: JobId, next: u64) -> Self {
-        Self { job, next, read_bytes: 0, ahead: 0, window_bytes: 0, credit_bytes: 0, paid_bytes: 0 }
+        let left_out_bytes = LEFT_OUT_BYTES_MAX;
+        Self { job, next, read_bytes: 0, left_out_bytes, ahead: 0, window_bytes: 0, credit_bytes: 0, paid_bytes: 0 }
     }
 
     fn earn(&mut self, bytes: u64) {
@@ -106,9 +123,17 @@ impl Stream {
             self.credit_bytes.saturating_add(bytes.saturating_mul(AHEAD_PER_BYTE)).min(WINDOW_BYTES_MAX);
     }
 
-    /// Whether a window is to be read ahead, now that `bytes` were read and the stream reaches to `end`.
-    fn is_due(&mut self, end: u64, bytes: u64) -> bool {
+    /// Whether a window is to be read ahead, now that a range was read.
+    fn is_due(&mut self, range: &Range<u64>) -> bool {
+        let (end, bytes) = (range.end, range.end.saturating_sub(range.start));
         let goes_on = end > self.next;
+        let passed_bytes = range.start.saturating_sub(self.next);
+        // Who passes over less than he reads is read ahead for, little of it for nothing.
+        self.left_out_bytes = if passed_bytes > bytes {
+            (self.left_out_bytes + passed_bytes).min(LEFT_OUT_BYTES_NOTED)
+        } else {
+            self.left_out_bytes.saturating_sub(bytes - passed_bytes)
+        };
         self.next = self.next.max(end);
         let is_one_transfer = bytes >= TRANSFER_PIECE_BYTES && self.read_bytes <= TRANSFER_BYTES;
         if !goes_on || is_one_transfer {
@@ -168,11 +193,29 @@ impl FileReads {
         self.short.take(around_bytes, bytes, cached_bytes)
     }
 
+    /// Whether the latest reads of the file were all of `job`, and lie close together.
+    fn are_close(latest: &VecDeque<(JobId, Range<u64>)>, job: JobId) -> bool {
+        if latest.len() < LATEST_READS || latest.iter().any(|(reader, _)| *reader != job) {
+            return false;
+        }
+        let ranges = latest.iter().map(|(_, range)| range);
+        let (mut from, mut to, mut bytes) = (u64::MAX, 0, 0_u64);
+        for range in ranges {
+            (from, to) = (from.min(range.start), to.max(range.end));
+            bytes = bytes.saturating_add(range.end.saturating_sub(range.start));
+        }
+        to.saturating_sub(from) <= bytes.saturating_mul(SPREAD_MAX)
+    }
+
     /// A range of the file was read. `manner` is asked for how the window is brought to memory, if one is due.
     /// O([`STREAMS_MAX`] + parts that are remembered).
     pub fn note(&mut self, read: Read, manner: impl FnOnce() -> Manner) -> Seen {
-        let Self { streams, history, short } = self;
+        let Self { streams, latest, history, short } = self;
         let Read { job, range, is_from_memory, is_continued } = read;
+        if latest.len() >= LATEST_READS {
+            latest.pop_front();
+        }
+        latest.push_back((job, range.clone()));
         let bytes = range.end.saturating_sub(range.start);
         short.earn(bytes);
         let is_part = |stream: &Stream| stream.job == job && stream.next.abs_diff(range.start) <= NEAR_BYTES;
@@ -189,7 +232,7 @@ impl FileReads {
         stream.earn(bytes);
         // What goes on where it ended last is a stream.
         let goes_on = at.is_some() && stream.next == range.start;
-        let is_due = at.is_some() && stream.is_due(range.end, bytes);
+        let is_due = at.is_some() && stream.is_due(&range);
         let paid_bytes = if is_from_memory { stream.take_paid(bytes) } else { 0 };
         let is_noted = bytes >= history::READ_BYTES_MIN;
         let known = is_noted.then(|| history.note(&range, is_from_memory));
@@ -200,7 +243,9 @@ impl FileReads {
         let behind = known.and_then(|(before_bytes, end)| stream.window_behind(&(range.start - before_bytes..end)));
         let ahead = if is_due {
             let manner = manner();
-            Some((stream.window(manner), manner))
+            let is_stream = stream.left_out_bytes <= LEFT_OUT_BYTES_MAX;
+            (manner == Manner::AtOnce || is_stream || Self::are_close(latest, job))
+                .then(|| (stream.window(manner), manner))
         } else if let Some(window) = behind
             && manner() == Manner::AtOnce
         {
@@ -217,6 +262,9 @@ impl FileReads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::seq::SliceRandom;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg32;
 
     const PIECE: u64 = 64 << 10;
 
@@ -328,6 +376,82 @@ mod tests {
             let others = (0..STREAMS_MAX as u64).map(|i| i << 28);
             assert!(std::iter::once(first).chain(others).all(|at| read(at).is_none()));
             assert_eq!(read(second).map(|(range, _)| range.start), is_due.then_some(second + PIECE));
+        }
+    }
+
+    /// Blocks of `len` of the first `bytes` of a file, in an order in which each is before another one by chance.
+    fn in_no_order(bytes: u64, len: u64, seed: u64) -> Vec<u64> {
+        let mut offsets: Vec<u64> = (0..bytes / len).map(|at| at * len).collect();
+        offsets.shuffle(&mut Pcg32::seed_from_u64(seed));
+        offsets
+    }
+
+    /// What is read ahead while others use the target, of a job that reads these blocks.
+    fn ahead_in_pieces(reads: &mut FileReads, offsets: &[u64], len: u64) -> u64 {
+        let mut ahead_bytes = 0;
+        for at in offsets {
+            let seen = note(reads, JobId(1), *at..at + len, false, Manner::InPieces(PIECE));
+            ahead_bytes += seen.ahead.map_or(0, |(range, _)| range.end - range.start);
+        }
+        ahead_bytes
+    }
+
+    #[test]
+    fn while_others_wait_little_is_read_ahead_of_who_reads_a_small_file_in_no_order() {
+        // Each read is near another one there.
+        const BYTES: u64 = 16 << 20;
+        for len in [4 << 10, PIECE, 128 << 10, 256 << 10] {
+            let mut reads = FileReads::default();
+            let ahead_bytes: u64 =
+                (0..20).map(|pass| ahead_in_pieces(&mut reads, &in_no_order(BYTES, len, pass), len)).sum();
+            assert!(ahead_bytes * 10 < 20 * BYTES, "{ahead_bytes} of {} bytes, reads of {len}", 20 * BYTES);
+            // Who then reads it from its beginning to its end is read ahead for.
+            let in_order: Vec<u64> = (0..BYTES / len).map(|at| at * len).collect();
+            let ahead_bytes = ahead_in_pieces(&mut reads, &in_order, len);
+            assert!(ahead_bytes * 4 > BYTES * 3, "{ahead_bytes} of {BYTES} bytes, reads of {len}");
+        }
+    }
+
+    #[test]
+    fn while_others_wait_a_stream_is_read_ahead_of_whose_pieces_come_in_any_order() {
+        const BYTES: u64 = 256 << 20;
+        for (len, window) in [(PIECE, 8 * PIECE), (256 << 10, 512 << 10), (4 << 10, 64 << 10)] {
+            let windows = (0..BYTES / window).map(|at| (at * window, in_no_order(window, len, at)));
+            let offsets: Vec<u64> =
+                windows.flat_map(|(start, offsets)| offsets.into_iter().map(move |at| start + at)).collect();
+            let ahead_bytes = ahead_in_pieces(&mut FileReads::default(), &offsets, len);
+            assert!(ahead_bytes * 10 > BYTES * 9, "{ahead_bytes} of {BYTES} bytes, {len} in {window}");
+        }
+    }
+
+    #[test]
+    fn while_others_wait_a_file_is_read_ahead_of_which_many_processes_read_each_the_next_piece() {
+        const READS: usize = 4_000;
+        let cases =
+            [(4, 256 << 10, 0.9), (8, PIECE, 0.9), (8, 256 << 10, 0.6), (16, PIECE, 0.9), (16, 256 << 10, 0.25)];
+        for (processes, len, least) in cases {
+            let mut random = Pcg32::seed_from_u64(1);
+            let mut under_way: Vec<u64> = (0..processes).collect();
+            let mut offsets = Vec::new();
+            for next in processes..processes + READS as u64 {
+                let ends = random.random_range(0..under_way.len());
+                offsets.push(std::mem::replace(&mut under_way[ends], next) * len);
+            }
+            let ahead_bytes = ahead_in_pieces(&mut FileReads::default(), &offsets, len);
+            let part = ahead_bytes as f64 / (READS as u64 * len) as f64;
+            assert!(part >= least, "{part} of what {processes} processes read by {len}");
+        }
+    }
+
+    #[test]
+    fn while_others_wait_a_stream_is_read_ahead_that_leaves_out_less_than_it_reads() {
+        for (len, stride) in [(60 << 10, PIECE), (252 << 10, 256 << 10), (PIECE, 2 * PIECE)] {
+            let offsets: Vec<u64> = (0..1_000).map(|at| at * stride).collect();
+            let ahead_bytes = ahead_in_pieces(&mut FileReads::default(), &offsets, len);
+            assert!(ahead_bytes * 10 > 1_000 * stride * 9, "{ahead_bytes} bytes, {len} of {stride}");
+            // Of who leaves out more than that, what he leaves out would be read.
+            let ahead_bytes = ahead_in_pieces(&mut FileReads::default(), &offsets, stride / 4);
+            assert!(ahead_bytes * 20 < 1_000 * stride, "{ahead_bytes} bytes, a quarter of {stride}");
         }
     }
 

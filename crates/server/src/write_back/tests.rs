@@ -318,6 +318,26 @@ fn a_job_has_as_many_chunks_at_once_as_its_share_takes() {
     assert_eq!(pages.state().writers[&A].chunks_needed, 4);
 }
 
+#[test]
+fn a_moment_above_its_share_is_no_reason_for_fewer_chunks() {
+    let mut writer = Writer::new();
+    writer.share = 0.5;
+    writer.due.push_back(file(5));
+    let mut looks = |count, had| {
+        (0..count).for_each(|_| writer.adapt(had, 100));
+        writer.chunks_needed
+    };
+    assert_eq!(looks(2 * LOOKS_MIN, 20), 3);
+    // It catches up with what it is owed, and is behind again.
+    assert_eq!((looks(LOOKS_MIN - 1, 60), looks(1, 40), looks(LOOKS_MIN - 1, 60)), (3, 3, 3));
+    assert_eq!(looks(1, 60), 2);
+    // A look at which it had just its share says nothing about those before.
+    assert_eq!((looks(LOOKS_MIN - 1, 60), looks(5, 50), looks(1, 60)), (2, 2, 1));
+    // Whoever comes beside and does little finds few of them soon.
+    assert_eq!(looks(7 * LOOKS_MIN, 20), CHUNKS_MAX);
+    assert_eq!(looks(CHUNKS_MAX as u32 - 1, 90), 1);
+}
+
 /// The reply of a write of a job.
 fn paid(job: &Arc<Job>) -> Paid {
     let reply = ReplyHeader::ok(0, 1, 0);

@@ -10,8 +10,10 @@ use std::collections::VecDeque;
 /// A job that was behind its share of the device's time ([`SHARE_LEAST`]) has one chunk more at once if that was so at so many
 /// looks in a row: a pause of its own is none of the device's, …
 pub(super) const LOOKS_MIN: u32 = 3;
-/// … and one that had more than this part of it, one less.
+/// … and one that had more than this part of it at as many looks, and was not behind between them, one less, …
 const SHARE_MOST: f64 = 1.02;
+/// … at once if it had as much as this.
+const SHARE_FAR: f64 = 1.5;
 
 /// Of so many chunks that are presumed to be on the device one is written all the same, to find out.
 pub(super) const TRY_ONE_OF: u32 = 8;
@@ -62,6 +64,8 @@ pub(super) struct Writer {
     presumed: u32,
     /// Looks in a row at which it was behind its share.
     looks_behind: u32,
+    /// Looks at which it had more than its share, since it was behind or had one chunk less.
+    looks_ahead: u32,
 }
 
 impl Writer {
@@ -80,6 +84,7 @@ impl Writer {
             vain: 0,
             presumed: 0,
             looks_behind: 0,
+            looks_ahead: 0,
         }
     }
 
@@ -101,15 +106,21 @@ impl Writer {
     pub(super) fn adapt(&mut self, had_ns: u64, all_ns: u64) {
         let (had, due) = (had_ns as f64, all_ns as f64 * self.share);
         if had < due * SHARE_LEAST && self.has_due() {
+            self.looks_ahead = 0;
             self.looks_behind += 1;
             if self.looks_behind >= LOOKS_MIN {
                 self.chunks_needed = (self.chunks_needed + 1).min(CHUNKS_MAX);
                 (self.is_enough, self.looks_behind) = (false, 0);
             }
-        } else {
-            self.looks_behind = 0;
-            if had > due * SHARE_MOST {
+            return;
+        }
+        self.looks_behind = 0;
+        if had > due * SHARE_MOST {
+            // One that had too few catches up with what it is owed, and so has a little more than its share for a moment.
+            self.looks_ahead += 1;
+            if self.looks_ahead >= LOOKS_MIN || had > due * SHARE_FAR {
                 self.chunks_needed = (self.chunks_needed - 1).max(1);
+                self.looks_ahead = 0;
             }
         }
     }

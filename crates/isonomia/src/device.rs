@@ -37,12 +37,15 @@ fn profile(options: &ProfileOptions) -> Result<()> {
     let saved = results::save(&profile, &out);
     let drawn = options.plot.as_ref().map_or(Ok(()), |path| results::draw(&report::plot(&profile), path));
     let mut stdout = std::io::stdout().lock();
+    let note = Throttle::of(&options.dir).and_then(|throttle| throttle.note(&profile));
     if options.json {
         serde_json::to_writer_pretty(&mut stdout, &profile).map_err(std::io::Error::from)?;
         writeln!(stdout)?;
+        // It is for people, and about the host: no part of the profile.
+        note.iter().for_each(|note| eprintln!("{note}"));
     } else {
         writeln!(stdout, "{}", report::text(&profile, way))?;
-        if let Some(note) = Throttle::of(&options.dir).and_then(|throttle| throttle.note(&profile)) {
+        if let Some(note) = note {
             writeln!(stdout, "\n{note}")?;
         }
         if saved.is_ok() {

@@ -2,7 +2,8 @@
 //!
 //! Reads that go on where others ended are a stream. When one was seen twice, a window ahead of it is read, which doubles up to
 //! [`WINDOW_BYTES_MAX`] as long as the stream goes on. While others use the device, windows are small and are cut into pieces, and
-//! whose stream it is pays for them.
+//! whose stream it is pays for them. Then little may be read for nothing, so a stream must skip little ([`LEFT_OUT_BYTES_MAX`]), or the latest
+//! reads of the file must lie close together ([`LATEST_READS`]): in a small file all reads are near each other, also those in no order.
 //!
 //! Who reads all of a file in no order is known by what he has read before ([`history`]): a read right behind such a part has the
 //! next bytes read ahead, about as many as that part is long. Only while the job is alone: half of them may be read for nothing.
@@ -208,7 +209,7 @@ impl FileReads {
     }
 
     /// A range of the file was read. `manner` is asked for how the window is brought to memory, if one is due.
-    /// O([`STREAMS_MAX`] + parts that are remembered).
+    /// O([`STREAMS_MAX`] + [`LATEST_READS`] + parts that are remembered).
     pub fn note(&mut self, read: Read, manner: impl FnOnce() -> Manner) -> Seen {
         let Self { streams, latest, history, short } = self;
         let Read { job, range, is_from_memory, is_continued } = read;

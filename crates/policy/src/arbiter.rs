@@ -97,10 +97,10 @@ pub trait Arbiter: Send {
     /// called, [`Tuning::parallel`](crate::Tuning::parallel) says what a hold costs. Ignored by whoever holds nothing.
     fn set_depth(&mut self, _depth: u32) {}
 
-    /// Whether, after [`Next::WaitUntil`], all of such a device is kept free for a job, not only one of so many. False for whoever never
+    /// For which job, after [`Next::WaitUntil`], all of such a device is kept free, not only one of so many. None for whoever never
     /// does so.
-    fn keeps_device(&self) -> bool {
-        false
+    fn device_kept_for(&self) -> Option<JobId> {
+        None
     }
 
     /// The service of a dispatched request has ended, well or badly. Ignored if the job is unknown.

@@ -266,7 +266,7 @@ impl<R, A> Dispatcher<R, A> {
             Next::WaitUntil(at) => {
                 // One slot that the policy keeps for somebody is as good as taken.
                 self.is_backlogged = self.in_service + 1 >= self.depth.limit() && self.arbiter.queued() > 0;
-                if self.keeps_device() {
+                if self.device_kept_for().is_some() {
                     self.depth.pause(now);
                 }
                 self.is_held = true;
@@ -364,9 +364,9 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
-    /// Whether, after [`Action::WaitUntil`], a device that could serve others is kept free for a job.
-    pub fn keeps_device(&self) -> bool {
-        self.arbiter.keeps_device()
+    /// For which job, after [`Action::WaitUntil`], a device is kept free that could serve others.
+    pub fn device_kept_for(&self) -> Option<JobId> {
+        self.arbiter.device_kept_for()
     }
 
     fn is_in_service(&self, id: RequestId) -> bool {

@@ -35,13 +35,13 @@ impl Core {
         let job = pending.connection.job.id;
         let wrote = pages.wrote(now, job, PagesOf::request(header), range, pending.work, is_unpaid);
         if wrote.is_due {
-            self.queue_chunks(target, pages, job, now);
+            _ = self.queue_chunks(target, pages, job, now);
         }
         Some(wrote)
     }
 
-    /// Queues chunks of what is due of `job`.
-    fn queue_chunks(&self, target: &Target, pages: &WriteBack, job: JobId, now: Nanos) {
+    /// Queues chunks of what is due of `job`; true if there were any.
+    fn queue_chunks(&self, target: &Target, pages: &WriteBack, job: JobId, now: Nanos) -> bool {
         let manner = target.manner(now, job);
         let mut is_queued = false;
         while let Some(chunk) = pages.next(job, manner) {
@@ -51,6 +51,14 @@ impl Core {
             }
         }
         self.tell_of_arrivals(is_queued);
+        is_queued
+    }
+
+    /// The device of `target` is kept free for `job`: has more of what it wrote written back at once, rather than wait for its next request.
+    /// True if there was any.
+    pub fn write_back_more(&self, target: &Target, job: JobId, now: Nanos) -> bool {
+        let pages = target.write_back.as_ref().filter(|pages| pages.needs_more(job));
+        pages.is_some_and(|pages| self.queue_chunks(target, pages, job, now))
     }
 
     /// Sees to it that somebody asks whose turn it is, if something is queued that whoever looked before did not find, or found no slot
@@ -108,7 +116,7 @@ impl Core {
             job.charge(served.service);
         }
         self.let_go(target, released, now);
-        self.queue_chunks(target, pages, chunk.job, now);
+        _ = self.queue_chunks(target, pages, chunk.job, now);
     }
 
     /// Has the host write a chunk to the device, and tells how long that took; `None` if it was not asked to.
@@ -133,7 +141,7 @@ impl Core {
         let manner = target.manner(now, work.pending.connection.job.id);
         match pages.sync_later(PagesOf::request(&work.pending.header), manner, work) {
             Ok(writers) => {
-                writers.into_iter().for_each(|job| self.queue_chunks(target, pages, job, now));
+                writers.into_iter().for_each(|job| _ = self.queue_chunks(target, pages, job, now));
                 None
             }
             Err(work) => Some(work),
@@ -159,7 +167,7 @@ impl Core {
             let Some(pages) = &target.write_back else { continue };
             let shares = if pages.dirty().0 > Bytes(0) { target.shares(now) } else { Vec::new() };
             let (writers, released) = pages.look(now, &shares, &target.take_device_times());
-            writers.into_iter().for_each(|job| self.queue_chunks(target, pages, job, now));
+            writers.into_iter().for_each(|job| _ = self.queue_chunks(target, pages, job, now));
             self.let_go(target, released, now);
         }
     }

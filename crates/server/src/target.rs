@@ -68,6 +68,8 @@ pub enum Action {
     Scrubbed(Box<Scrubbing>),
     /// Nothing before this time, unless a request comes.
     WaitUntil(Nanos),
+    /// The same: the device is kept free for this job from now on.
+    KeepFree(JobId, Nanos),
     /// Nothing at all.
     Idle,
 }
@@ -281,9 +283,11 @@ impl Target {
     pub fn next_action(&self, now: Nanos) -> Action {
         let mut queue = self.queue();
         let next = queue.dispatcher.next(now);
-        let is_kept_free = matches!(next, isonomia_policy::Action::WaitUntil(_)) && queue.dispatcher.keeps_device();
-        if self.is_kept_free.load(Ordering::Relaxed) != is_kept_free {
-            self.is_kept_free.store(is_kept_free, Ordering::Relaxed);
+        let is_to_wait = matches!(next, isonomia_policy::Action::WaitUntil(_));
+        let kept_for = queue.dispatcher.device_kept_for().filter(|_| is_to_wait);
+        let was_kept_free = self.is_kept_free.load(Ordering::Relaxed);
+        if was_kept_free != kept_for.is_some() {
+            self.is_kept_free.store(kept_for.is_some(), Ordering::Relaxed);
         }
         match next {
             isonomia_policy::Action::Serve(Dispatch { id, request, finish_at }) => {
@@ -310,7 +314,10 @@ impl Target {
                     }
                 }
             }
-            isonomia_policy::Action::WaitUntil(at) => Action::WaitUntil(at),
+            isonomia_policy::Action::WaitUntil(at) => match kept_for.filter(|_| !was_kept_free) {
+                Some(job) => Action::KeepFree(job, at),
+                None => Action::WaitUntil(at),
+            },
             isonomia_policy::Action::Idle => Action::Idle,
         }
     }

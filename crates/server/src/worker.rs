@@ -140,6 +140,10 @@ pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<
                 core.scrubbed(target, &scrubbing, now);
                 served = true;
             }
+            Action::KeepFree(job, at) => {
+                served |= core.write_back_more(target, job, now);
+                until = until.min(at);
+            }
             Action::WaitUntil(at) => until = until.min(at),
             Action::Idle => {}
         }

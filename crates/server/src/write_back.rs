@@ -409,6 +409,14 @@ impl WriteBack {
         state.cut(job, manner, self.large_bytes)
     }
 
+    /// The device is kept free for `job`, since one slot of it does not help it to its share. If it has something due that waits for nothing but
+    /// its chunks, it has one chunk more at once from now on. [`Self::next`] has it.
+    pub fn needs_more(&self, job: JobId) -> bool {
+        let mut state = self.state();
+        let writer = state.writers.get_mut(&job).filter(|writer| writer.has_due() && writer.chunks > 0);
+        writer.is_some_and(Writer::add_chunk)
+    }
+
     /// A chunk's turn has come, and it is about to be written.
     pub fn begun(&self, now: Nanos) {
         let mut state = self.state();

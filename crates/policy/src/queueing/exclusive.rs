@@ -263,8 +263,8 @@ impl Arbiter for Exclusive {
         self.inner.set_depth(depth);
     }
 
-    fn keeps_device(&self) -> bool {
-        self.inner.keeps_device()
+    fn device_kept_for(&self) -> Option<JobId> {
+        self.inner.device_kept_for()
     }
 
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {

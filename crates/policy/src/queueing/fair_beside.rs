@@ -219,8 +219,8 @@ impl Arbiter for FairBeside {
         self.inner.set_depth(depth);
     }
 
-    fn keeps_device(&self) -> bool {
-        self.inner.keeps_device()
+    fn device_kept_for(&self) -> Option<JobId> {
+        self.inner.device_kept_for()
     }
 
     fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {

@@ -162,9 +162,9 @@ impl Holds {
         }
     }
 
-    /// Whether all of a device is kept free that serves many at once.
-    pub(crate) fn keeps_all(&self) -> bool {
-        self.current.is_some_and(|hold| hold.keeps_all)
+    /// For whom all of a device is kept free that serves many at once.
+    pub(crate) fn keeps_all_for(&self) -> Option<u32> {
+        self.current.filter(|hold| hold.keeps_all).map(|hold| hold.slot)
     }
 
     /// Whether the turn is held for the job in `slot`.

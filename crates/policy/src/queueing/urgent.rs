@@ -383,8 +383,8 @@ impl Arbiter for Urgent {
         self.inner.set_depth(depth);
     }
 
-    fn keeps_device(&self) -> bool {
-        self.inner.keeps_device()
+    fn device_kept_for(&self) -> Option<JobId> {
+        self.inner.device_kept_for()
     }
 
     fn device_served(&mut self, time: Nanos, worth: Nanos) {

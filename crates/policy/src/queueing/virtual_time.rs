@@ -388,8 +388,8 @@ impl Arbiter for VirtualTime {
         self.holds.set_depth(depth);
     }
 
-    fn keeps_device(&self) -> bool {
-        self.holds.keeps_all()
+    fn device_kept_for(&self) -> Option<JobId> {
+        self.holds.keeps_all_for().map(|slot| self.roster.job(slot).id)
     }
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {

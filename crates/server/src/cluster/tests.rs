@@ -183,8 +183,16 @@ fn an_allocation_applies_to_the_metadata_service() {
             (server.addresses().to_vec(), Claims { job: Some(job.to_owned()), ..Claims::default() });
         Client::new(ClientConfig { addresses, timeout: Nanos::from_secs(60), claims, key_file: None })
     };
+    /// However the test ends: who asks without end would keep it from ending.
+    struct Ends<'a>(&'a AtomicBool);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = Ends(&is_over);
         for client in ["large", "small"].map(client) {
             let is_over = &is_over;
             scope.spawn(move || {
@@ -220,6 +228,5 @@ fn an_allocation_applies_to_the_metadata_service() {
                 std::thread::yield_now();
             }
         }
-        is_over.store(true, Ordering::Relaxed);
     });
 }

@@ -140,17 +140,24 @@ fn requests_that_wait_since_the_device_is_kept_free_are_work_for_nobody() {
     come(now, &one);
     (0..12).for_each(|_| come(now, &many));
     let mut in_service: Vec<(Nanos, Box<Work>)> = Vec::new();
-    let mut kept_free = Vec::new();
+    let (mut kept_free, mut kept_free_for) = (Vec::new(), Vec::new());
     for _ in 0..100_000 {
-        while let Action::Serve(mut work) = target.next_action(now) {
-            target.enter(now, &mut work.pending, work.id);
-            in_service.push((now + Nanos::from_micros(40 * (1 + in_service.len() as u64)), work));
+        loop {
+            let action = target.next_action(now);
+            let is_kept_free = target.waiting() == 0;
+            if kept_free.last() != Some(&is_kept_free) {
+                kept_free.push(is_kept_free);
+            }
+            match action {
+                Action::Serve(mut work) => {
+                    target.enter(now, &mut work.pending, work.id);
+                    in_service.push((now + Nanos::from_micros(40 * (1 + in_service.len() as u64)), work));
+                }
+                Action::KeepFree(job, _) => kept_free_for.push(job),
+                _ => break,
+            }
         }
-        let is_kept_free = target.waiting() == 0;
         assert!(!target.is_empty(), "the many always wait");
-        if kept_free.last() != Some(&is_kept_free) {
-            kept_free.push(is_kept_free);
-        }
         let Some(at) = (0..in_service.len()).min_by_key(|at| in_service[*at].0) else {
             // Nobody is in service: the one thinks.
             now += Nanos::from_micros(10);
@@ -166,6 +173,8 @@ fn requests_that_wait_since_the_device_is_kept_free_are_work_for_nobody() {
         }
     }
     assert!(kept_free.starts_with(&[false, true, false, true]), "{kept_free:?}");
+    // Once each time, when that begins.
+    assert_eq!(kept_free_for, vec![one.job.id; kept_free.iter().filter(|is_kept_free| **is_kept_free).count()]);
 }
 
 /// Engines serve writes for as long as these are taken for slow, and most of them need not wait.

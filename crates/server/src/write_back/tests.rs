@@ -319,6 +319,29 @@ fn a_job_has_as_many_chunks_at_once_as_its_share_takes() {
 }
 
 #[test]
+fn a_job_for_which_the_device_is_kept_free_has_one_chunk_more_at_once() {
+    let pages = WriteBack::new(MEMORY, true);
+    write(&pages, Nanos(1), A, 5, 0, 8 * WINDOW_BYTES);
+    let manner = Manner { chunks_max: None, ..SHORT };
+    let chunks = || std::iter::from_fn(|| pages.next(A, manner)).collect::<Vec<Chunk>>();
+    assert!(!pages.needs_more(B), "it wrote nothing");
+    assert!(!pages.needs_more(A), "none of its chunks is at the device yet, where one may have all that it takes");
+    let mut at_device = chunks();
+    for count in 2..=CHUNKS_MAX {
+        assert!(pages.needs_more(A));
+        at_device.extend(chunks());
+        assert_eq!(at_device.len(), count);
+    }
+    assert!(!pages.needs_more(A), "these are as many as it may have");
+    for chunk in &at_device[1..] {
+        pages.abandoned(chunk);
+    }
+    // All that was due is cut.
+    pages.take(file(5));
+    assert!(chunks().is_empty() && !pages.needs_more(A));
+}
+
+#[test]
 fn a_moment_above_its_share_is_no_reason_for_fewer_chunks() {
     let mut writer = Writer::new();
     writer.share = 0.5;

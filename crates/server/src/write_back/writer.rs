@@ -102,6 +102,16 @@ impl Writer {
         self.vain = if had_nothing { self.vain.saturating_add(1) } else { 0 };
     }
 
+    /// It has one chunk more at once from now on; false if it has as many as it may have.
+    pub(super) fn add_chunk(&mut self) -> bool {
+        if self.chunks_needed >= CHUNKS_MAX {
+            return false;
+        }
+        self.chunks_needed += 1;
+        (self.is_enough, self.looks_ahead) = (false, 0);
+        true
+    }
+
     /// Finds how many chunks it takes, from what it had of the device's time and what all had.
     pub(super) fn adapt(&mut self, had_ns: u64, all_ns: u64) {
         let (had, due) = (had_ns as f64, all_ns as f64 * self.share);

@@ -168,6 +168,11 @@ impl Misses {
         self.0.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether some were not: one of the last ten or so, or one of 32.
+    pub fn are_some(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > Self::ALL / 32
+    }
+
     /// Whether most were not.
     pub fn are_most(&self) -> bool {
         self.0.load(Ordering::Relaxed) > Self::ALL / 2

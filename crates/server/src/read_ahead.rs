@@ -14,6 +14,7 @@
 //! of a whole window at once, past the arbiter: there is nobody whose time that could be.
 
 use crate::pages::PagesOf;
+use isonomia_policy::device::read_ahead::short::Block;
 use isonomia_policy::device::read_ahead::{FileReads, Manner, Read, Seen};
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
@@ -88,15 +89,16 @@ impl ReadAhead {
         has(range.start) && has(range.end - 1)
     }
 
-    /// What of its block is to be read with a short read, and is not asked for: see [`FileReads::missing_of_block`].
-    pub fn missing_of_block(
+    /// The block that is to be read with a short read of a file: see [`FileReads::block`].
+    pub fn block(
         &self,
         of: PagesOf,
         around_bytes: u64,
         bytes: u64,
+        is_slow: bool,
         cached_bytes: impl FnOnce() -> Option<u64>,
-    ) -> Option<u64> {
-        self.part(of).get_mut(&of)?.missing_of_block(around_bytes, bytes, cached_bytes)
+    ) -> Option<Block> {
+        self.part(of).get_mut(&of)?.block(around_bytes, bytes, is_slow, cached_bytes)
     }
 
     fn part(&self, of: PagesOf) -> MutexGuard<'_, HashMap<PagesOf, FileReads>> {

@@ -4,11 +4,12 @@
 use crate::clock;
 use crate::connection::Pending;
 use crate::core::Core;
+use crate::engine::Kind;
 use crate::execute;
 use crate::pages::PagesOf;
 use crate::requests::Work;
 use crate::target::Target;
-use isonomia_policy::device::read_ahead::short::{AROUND_BYTES, BLOCK_BYTES};
+use isonomia_policy::device::read_ahead::short::{self, AROUND_BYTES, BLOCK_BYTES};
 use isonomia_proto::request::Op;
 use isonomia_store::{HostPages, PAGES_LEN_MAX};
 use isonomia_units::Bytes;
@@ -22,6 +23,15 @@ impl Core {
             && self.fetches.are_on()
             && target.engine.may_tell()
             && execute::host_pages(self, connection, header).is_some()
+    }
+
+    /// Whether the host is known not to have all that a short read asks for. Not to be found out by trying: even a read that may not wait has the
+    /// host begin to read what is missing of it (`filemap_get_pages`, `mm/filemap.c`), and its block would be two more requests beside that.
+    pub fn misses(&self, work: &Work) -> bool {
+        let Pending { connection, header, .. } = &work.pending;
+        let pages = || execute::host_pages(self, connection, header);
+        u64::from(header.len) <= PAGES_LEN_MAX
+            && pages().is_some_and(|pages| pages.cached_bytes().is_some_and(|bytes| bytes < pages.len))
     }
 
     /// The block that is to be read instead of the `pages` of a read, if these are not in memory and it is.
@@ -38,8 +48,12 @@ impl Core {
         }
         let (around, block) = (pages.block(AROUND_BYTES)?, pages.block(BLOCK_BYTES)?);
         let (of, around_bytes) = (PagesOf::request(header), around.cached_bytes()?);
-        let missing = streams.missing_of_block(of, around_bytes, pages.len, || block.cached_bytes())?;
-        *neighbours = Bytes(missing);
+        let is_slow = target.engine.takes_longer(Kind::Read, short::LONG);
+        let read = streams.block(of, around_bytes, pages.len, is_slow, || block.cached_bytes())?;
+        if read.is_dropped {
+            block.drop_clean();
+        }
+        *neighbours = Bytes(read.beside_bytes);
         Some(block)
     }
 

@@ -22,6 +22,7 @@ mod neighbours;
 
 use crate::request::{Channels, Device, Job, Layout, Op, Outcome, Phase, Processors, Scenario, Target, run};
 use isonomia_policy::device::chunks::{self, CHUNKS_MAX, PIECE_BYTES_MAX, SHARE_LEAST, SMALL_READ};
+use isonomia_policy::device::read_ahead::short;
 use isonomia_policy::{Access, DepthSpec};
 use isonomia_units::{Bytes, JobInfo, Nanos};
 use neighbours::Neighbours;
@@ -120,8 +121,9 @@ pub fn simulate(
     };
     // How much is found depends on how much of a file is read in the time, and that on how much is found.
     let mut calls = u64::MAX;
+    let is_slow = device.time_alone(Access::ReadRandom, SMALL_READ) > short::LONG;
     for _ in 0..FIXED_POINT_ROUNDS {
-        let neighbours = Neighbours::of_file(*file, *call, calls);
+        let neighbours = Neighbours::of_file(*file, *call, calls, is_slow);
         let predicted = simulate_with(neighbours, target, device, reads, programs, &span)?;
         let seconds = span.end.since(*start).as_secs_f64();
         let made = (predicted[0].calls_per_s * seconds / f64::from(*processes)) as u64;
@@ -130,7 +132,7 @@ pub fn simulate(
         }
         calls = made.min(calls);
     }
-    simulate_with(Neighbours::of_file(*file, *call, calls), target, device, reads, programs, &span)
+    simulate_with(Neighbours::of_file(*file, *call, calls, is_slow), target, device, reads, programs, &span)
 }
 
 /// The same, with what is found in memory.

@@ -10,6 +10,8 @@ use crate::object::spot;
 use crate::{ObjectPlace, ObjectStore, Store};
 use isonomia_proto::fs::Layout;
 use isonomia_units::Ino;
+use rustix::fs::Advice;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
@@ -64,6 +66,15 @@ impl HostPages {
         // SAFETY: the range is a `cachestat_range`, and what is found a `cachestat`; both outlive the call.
         let outcome = unsafe { libc::syscall(CACHESTAT, self.file.as_raw_fd(), range.as_ptr(), &raw mut found, 0) };
         (outcome == 0).then_some(found)
+    }
+
+    /// Has the host drop them, unless some are not on the device yet: those it would begin to write.
+    pub fn drop_clean(&self) {
+        let is_clean = |found: CacheStat| found.dirty_pages == 0 && found.written_back_pages == 0;
+        if self.found().is_some_and(is_clean) {
+            // It is no more than advice: what stays makes several requests of one.
+            let _ = rustix::fs::fadvise(&self.file, self.offset, NonZeroU64::new(self.len), Advice::DontNeed);
+        }
     }
 
     /// Waits until the host has read as many of them as `scratch` is long, or cannot.
@@ -163,6 +174,12 @@ mod tests {
             return;
         }
         assert_eq!([cached(0, 8), cached(8, 8), cached(15, 8)], [Some(0), Some(7), Some(1)]);
+        at(12, 8).drop_clean();
+        assert_eq!([cached(0, 8), cached(8, 8), cached(16, 8)], [Some(0), Some(3), Some(0)]);
+        rustix::io::pwrite(&file, &vec![7; page], 10 * page as u64).unwrap();
+        at(8, 8).drop_clean();
+        assert_eq!(cached(8, 8), Some(3), "one of them is not on the device yet");
+        rustix::fs::fsync(&file).unwrap();
         // What the host dropped for want of memory, as this makes it drop them.
         let len = PAGES * page;
         // SAFETY: the host finds a place for it, and it is as long as the file.

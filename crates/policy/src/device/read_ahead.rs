@@ -183,15 +183,16 @@ impl Stream {
 }
 
 impl FileReads {
-    /// How many bytes are missing of the block of a read of `bytes` that waits for the device, without those, if the block is to be read with it in
-    /// one request. `around_bytes` of what is around it are in memory, and `cached_bytes` of the block: see [`short`].
-    pub fn missing_of_block(
+    /// The block of a read of `bytes` that waits for the device, if it is to be read with it. `around_bytes` of what is around it are in memory, and
+    /// `cached_bytes` of the block; with `is_slow` a request of the device takes longer than [`short::LONG`]: see [`short`].
+    pub fn block(
         &mut self,
         around_bytes: u64,
         bytes: u64,
+        is_slow: bool,
         cached_bytes: impl FnOnce() -> Option<u64>,
-    ) -> Option<u64> {
-        self.short.take(around_bytes, bytes, cached_bytes)
+    ) -> Option<short::Block> {
+        self.short.take(around_bytes, bytes, is_slow, cached_bytes)
     }
 
     /// Whether the latest reads of the file were all of `job`, and lie close together.

@@ -112,6 +112,31 @@ fn neighbours_are_read_with_short_reads_of_who_is_alone_or_pays_for_them() {
             || matches!(jobs.read_half(&object, true), Some((0, alone)) if is_more(alone)),
         );
         who_waits_for_nothing_has_nothing_read_with_it(&jobs.one, &object);
+        who_finds_most_in_memory_has_blocks_read_too(&jobs.one, &object);
+    }
+}
+
+/// A read that waits is not begun by trying whether it does.
+fn who_finds_most_in_memory_has_blocks_read_too((one, file): &(Client, OpenFile), object: &File) {
+    const BLOCK: usize = 16;
+    rustix::fs::fadvise(object, 0, None, Advice::DontNeed).unwrap();
+    rustix::fs::fadvise(object, 0, None, Advice::Random).unwrap();
+    // Of every other block all is there, which is four times as much as it takes.
+    let mut bytes = [0; BLOCK * PAGE];
+    for start in (0..PAGES).step_by(2 * BLOCK) {
+        assert_eq!(rustix::io::pread(object, &mut bytes, (start * PAGE) as u64), Ok(bytes.len()));
+    }
+    assert_eq!(cached(object), Some(PAGES / 2));
+    let mut read = |page: usize| {
+        assert_eq!(one.read_at(file, (page * PAGE) as u64, &mut bytes[..PAGE]).unwrap(), PAGE);
+    };
+    // Of seven reads one waits. That the first one does nobody expects.
+    // And after the first four it is a file of which most is read, of which windows are read ahead.
+    let order = (0..4).map(|pair| pair * 2 * BLOCK);
+    for (count, start) in order.enumerate() {
+        [11, 3, 7, 14, 5, 9].into_iter().for_each(|page| read(start + page));
+        read(start + BLOCK + 8);
+        assert_eq!(cached(object), Some(PAGES / 2 + 1 + count * BLOCK), "after {count}");
     }
 }
 

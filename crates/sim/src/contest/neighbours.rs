@@ -36,8 +36,9 @@ impl Neighbours {
     pub const NONE: Self = Self { waiting: 1.0, windows: 0.0, ahead_bytes: 0.0, with_bytes: 0.0 };
 
     /// Of files of this length, by the rules of the server. What is read ahead is taken to be in memory before the next call
-    /// begins. Of each only the first `calls_max` calls are made, or all. O(`ORDERS` · calls of a file).
-    pub fn of_file(file: Bytes, call: Bytes, calls_max: u64) -> Self {
+    /// begins. Of each only the first `calls_max` calls are made, or all; with `is_slow` a request of the device takes
+    /// [`LONG`](isonomia_policy::device::read_ahead::short::LONG). O(`ORDERS` · calls of a file).
+    pub fn of_file(file: Bytes, call: Bytes, calls_max: u64, is_slow: bool) -> Self {
         let of_file = file.0 / call.0;
         let calls = of_file.min(calls_max);
         if calls < 2 || of_file > CALLS_MAX {
@@ -47,7 +48,8 @@ impl Neighbours {
         for seed in 0..ORDERS {
             let mut order: Vec<u64> = (0..of_file).collect();
             order.shuffle(&mut Pcg32::seed_from_u64(seed));
-            let mut reads = File { in_memory: vec![false; file.0.div_ceil(PAGE_BYTES) as usize], ..File::default() };
+            let in_memory = vec![false; file.0.div_ceil(PAGE_BYTES) as usize];
+            let mut reads = File { in_memory, is_slow, ..File::default() };
             order.into_iter().take(calls as usize).for_each(|at| reads.call(at * call.0..(at + 1) * call.0));
             all.waiting += reads.waiting;
             all.windows += reads.windows;
@@ -91,6 +93,7 @@ struct File {
     reads: FileReads,
     /// Of each page.
     in_memory: Vec<bool>,
+    is_slow: bool,
     waiting: u64,
     windows: u64,
     ahead_bytes: u64,
@@ -131,11 +134,9 @@ impl File {
         }
         let mut cached = |part| self.pages(&part).iter().filter(|page| **page).count() as u64 * PAGE_BYTES;
         let (around_bytes, cached_bytes) = (cached(part(AROUND_BYTES)), cached(block.clone()));
-        if self.reads.missing_of_block(around_bytes, bytes, || Some(cached_bytes)).is_some() {
-            let pages = self.pages(&block);
-            let missing = pages.iter().filter(|page| !**page).count() as u64 * PAGE_BYTES;
-            pages.fill(true);
-            self.with_bytes += missing.saturating_sub(bytes);
+        if let Some(read) = self.reads.block(around_bytes, bytes, self.is_slow, || Some(cached_bytes)) {
+            self.pages(&block).fill(true);
+            self.with_bytes += read.beside_bytes;
         }
     }
 
@@ -155,7 +156,7 @@ mod tests {
     fn each_byte_comes_from_the_device_once() {
         for (file, call) in [(16 << 20, 256 << 10), (16 << 20, 64 << 10), (32 << 20, 1 << 20), (16 << 20, 4 << 10)] {
             let Neighbours { waiting, windows, ahead_bytes, with_bytes } =
-                Neighbours::of_file(Bytes(file), Bytes(call), u64::MAX);
+                Neighbours::of_file(Bytes(file), Bytes(call), u64::MAX, false);
             assert!(waiting > 0.0 && waiting <= 1.0 && windows <= 1.0, "{call}: {waiting}, {windows}");
             // A call waits that finds some of its bytes only.
             let bytes = waiting.mul_add(call as f64, ahead_bytes + with_bytes) / call as f64;
@@ -165,19 +166,19 @@ mod tests {
 
     #[test]
     fn most_short_calls_find_what_was_read_with_others() {
-        let of = |call: u64| Neighbours::of_file(Bytes(16 << 20), Bytes(call), u64::MAX);
+        let of = |call: u64| Neighbours::of_file(Bytes(16 << 20), Bytes(call), u64::MAX, false);
         let (short, long) = (of(4 << 10), of(64 << 10));
         assert!(short.windows < 0.01 && (0.22..0.27).contains(&short.waiting), "{short:?}");
         assert!(long.with_bytes == 0.0, "{long:?}");
         // Who has read a tenth of it found nothing.
-        let begun = Neighbours::of_file(Bytes(16 << 20), Bytes(4 << 10), 409);
+        let begun = Neighbours::of_file(Bytes(16 << 20), Bytes(4 << 10), 409, false);
         assert!(begun.waiting > 0.99 && begun.with_bytes < 200.0, "{begun:?}");
     }
 
     #[test]
     fn there_are_none_in_a_file_of_one_call_or_of_too_many() {
         for (file, call) in [(4096, 4096), (4095, 4096), (1 << 40, 4096)] {
-            assert_eq!(Neighbours::of_file(Bytes(file), Bytes(call), u64::MAX), Neighbours::NONE);
+            assert_eq!(Neighbours::of_file(Bytes(file), Bytes(call), u64::MAX, true), Neighbours::NONE);
         }
     }
 }

@@ -5,6 +5,9 @@
 //! memory, all of its block is read with it. Who reads all of a file by 4 KiB waits for a quarter of his reads, and finds
 //! the others in memory.
 //!
+//! Pages of a block that are in memory part the missing ones into several requests of the device, two or three of them where a sixth of a file is in
+//! memory. Where a request takes long, whatever its length, these pages are dropped first, so that the block is one request.
+//!
 //! Linux does something like it for programs of its own host: right behind pages that are in memory, and more of them than it asks for, a
 //! read has as many again read (`page_cache_sync_ra`, `mm/readahead.c`). But what comes behind that is read when somebody comes there,
 //! whatever a descriptor was told since: so it is not left to the host, which would go on while others use the device.
@@ -15,6 +18,7 @@
 //! the worst, as who reads on finds them.
 
 use super::AHEAD_PER_BYTE;
+use isonomia_units::Nanos;
 
 /// What is read at once: a block, which begins at a multiple of its length in an object.
 pub const BLOCK_BYTES: u64 = 64 << 10;
@@ -22,8 +26,21 @@ pub const BLOCK_BYTES: u64 = 64 << 10;
 pub const AROUND_BYTES: u64 = 512 << 10;
 /// So much of that is in memory at least before blocks are read.
 const CACHED_BYTES_MIN: u64 = AROUND_BYTES / 32 * 5;
+/// A request that takes longer than this, besides what its bytes take, takes long.
+pub const LONG: Nanos = Nanos::from_micros(180);
+/// No more than this of a block is dropped, to read it in one request.
+const DROPPED_BYTES_MAX: u64 = BLOCK_BYTES / 2;
 /// What may be read for what was read before is kept up to this.
 const CREDIT_BYTES_MAX: u64 = 4 * BLOCK_BYTES;
+
+/// A block that is read with a short read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Bytes that the device reads for it, besides those that are asked for.
+    pub beside_bytes: u64,
+    /// What is in memory of it is dropped first.
+    pub is_dropped: bool,
+}
 
 /// What may be read with the short reads of a file.
 #[derive(Debug, Default)]
@@ -37,16 +54,25 @@ impl Credit {
         self.bytes = self.bytes.saturating_add(bytes.saturating_mul(AHEAD_PER_BYTE)).min(CREDIT_BYTES_MAX);
     }
 
-    /// What is missing of the block of a read of `bytes`, without those, if it is read with it. `around_bytes` are in memory of what is around it, and
-    /// `cached_bytes` of the block.
-    pub fn take(&mut self, around_bytes: u64, bytes: u64, cached_bytes: impl FnOnce() -> Option<u64>) -> Option<u64> {
+    /// The block of a read of `bytes`, if it is read with it. `around_bytes` are in memory of what is around it, and `cached_bytes` of the block;
+    /// with `is_slow` a request of the device takes [`LONG`].
+    pub fn take(
+        &mut self,
+        around_bytes: u64,
+        bytes: u64,
+        is_slow: bool,
+        cached_bytes: impl FnOnce() -> Option<u64>,
+    ) -> Option<Block> {
         if around_bytes < CACHED_BYTES_MIN {
             return None;
         }
-        let missing_bytes = BLOCK_BYTES.saturating_sub(cached_bytes()?.saturating_add(bytes));
-        (1..=self.bytes).contains(&missing_bytes).then(|| {
-            self.bytes -= missing_bytes;
-            missing_bytes
+        let cached_bytes = cached_bytes()?;
+        let is_dropped = is_slow && (1..=DROPPED_BYTES_MAX).contains(&cached_bytes);
+        let kept_bytes = if is_dropped { 0 } else { cached_bytes };
+        let beside_bytes = BLOCK_BYTES.saturating_sub(kept_bytes.saturating_add(bytes));
+        (1..=self.bytes).contains(&beside_bytes).then(|| {
+            self.bytes -= beside_bytes;
+            Block { beside_bytes, is_dropped }
         })
     }
 }
@@ -58,8 +84,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// How many of these reads of a page waited for the device, and how many pages it was asked for, as parts of their number.
-    fn read(order: &[usize], pages: usize) -> (f64, f64) {
+    /// How many of these reads of a page waited for the device, and how many pages came to memory, as parts of their number.
+    fn read(order: &[usize], pages: usize, is_slow: bool) -> (f64, f64) {
         let (mut credit, mut in_memory) = (Credit::default(), vec![false; pages]);
         let mut waited = 0;
         for &page in order {
@@ -73,8 +99,8 @@ mod tests {
                     in_memory[part].iter().filter(|is_there| **is_there).count() as u64 * PAGE
                 };
                 let (around, block) = (part(AROUND_BYTES), part(BLOCK_BYTES));
-                let missing = credit.take(cached(around), PAGE, || Some(cached(block.clone())));
-                let read = if missing.is_some() { block } else { page..page + 1 };
+                let taken = credit.take(cached(around), PAGE, is_slow, || Some(cached(block.clone())));
+                let read = if taken.is_some() { block } else { page..page + 1 };
                 in_memory[read].fill(true);
             }
             credit.earn(PAGE);
@@ -93,12 +119,14 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), PAGES, "each page once");
-        let (waited, asked) = read(&order, PAGES);
-        assert!(waited < 0.3 && asked == 1.0, "{waited}, {asked}");
-        let (waited, asked) = read(&order[..PAGES / 50], PAGES);
-        assert!(waited == 1.0 && asked == 1.0, "{waited}, {asked}");
-        let (waited, asked) = read(&order[..PAGES / 4], PAGES);
-        assert!(waited < 1.0 && asked < 3.0, "{waited}, {asked}");
+        for is_slow in [false, true] {
+            let (waited, asked) = read(&order, PAGES, is_slow);
+            assert!(waited < 0.3 && asked == 1.0, "{waited}, {asked}");
+            let (waited, asked) = read(&order[..PAGES / 50], PAGES, is_slow);
+            assert!(waited == 1.0 && asked == 1.0, "{waited}, {asked}");
+            let (waited, asked) = read(&order[..PAGES / 4], PAGES, is_slow);
+            assert!(waited < 1.0 && asked < 3.0, "{waited}, {asked}");
+        }
     }
 
     #[test]
@@ -106,24 +134,43 @@ mod tests {
         let missing = |around: u64, cached: Option<u64>| {
             let mut credit = Credit::default();
             credit.earn(BLOCK_BYTES);
-            credit.take(around, PAGE, || cached)
+            let block = credit.take(around, PAGE, false, || cached)?;
+            assert!(!block.is_dropped);
+            Some(block.beside_bytes)
         };
         assert_eq!(missing(CACHED_BYTES_MIN, Some(0)), Some(BLOCK_BYTES - PAGE));
         assert_eq!(missing(CACHED_BYTES_MIN, Some(3 * PAGE)), Some(BLOCK_BYTES - 4 * PAGE));
         assert_eq!(missing(CACHED_BYTES_MIN - PAGE, Some(0)), None, "too little is there");
         assert_eq!(missing(CACHED_BYTES_MIN, None), None, "the host does not tell");
         assert_eq!(missing(AROUND_BYTES, Some(BLOCK_BYTES - PAGE)), None, "there is nothing more of it");
-        assert_eq!(Credit::default().take(AROUND_BYTES, PAGE, || Some(0)), None, "nothing was read before");
+        assert_eq!(Credit::default().take(AROUND_BYTES, PAGE, false, || Some(0)), None, "nothing was read before");
+    }
+
+    #[test]
+    fn a_block_is_one_request_where_each_takes_long() {
+        let taken = |cached: u64| {
+            let mut credit = Credit::default();
+            credit.earn(BLOCK_BYTES);
+            let block = credit.take(AROUND_BYTES, PAGE, true, || Some(cached))?;
+            assert_eq!(block.beside_bytes + credit.bytes, CREDIT_BYTES_MAX, "what is dropped is paid for again");
+            Some((block.beside_bytes, block.is_dropped))
+        };
+        let all = BLOCK_BYTES - PAGE;
+        assert_eq!(taken(0), Some((all, false)), "there is nothing to drop");
+        assert_eq!(taken(PAGE), Some((all, true)));
+        assert_eq!(taken(DROPPED_BYTES_MAX), Some((all, true)));
+        assert_eq!(taken(DROPPED_BYTES_MAX + PAGE), Some((DROPPED_BYTES_MAX - 2 * PAGE, false)), "most of it is there");
+        assert_eq!(taken(all), None, "nothing is missing but what is asked for");
     }
 
     proptest! {
         #[test]
         fn no_more_is_read_than_was_earned(
-            calls in prop::collection::vec((0..=AROUND_BYTES, 0..=BLOCK_BYTES, 1..=BLOCK_BYTES), 1..200),
+            calls in prop::collection::vec((0..=AROUND_BYTES, 0..=BLOCK_BYTES, 1..=BLOCK_BYTES, any::<bool>()), 1..200),
         ) {
             let (mut credit, mut served, mut taken) = (Credit::default(), 0, 0);
-            for (around, cached, bytes) in calls {
-                taken += credit.take(around, bytes, || Some(cached)).unwrap_or(0);
+            for (around, cached, bytes, is_slow) in calls {
+                taken += credit.take(around, bytes, is_slow, || Some(cached)).map_or(0, |block| block.beside_bytes);
                 prop_assert!(taken <= served * AHEAD_PER_BYTE);
                 credit.earn(bytes);
                 served += bytes;

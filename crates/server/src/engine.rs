@@ -245,11 +245,6 @@ impl Engine {
         self.pace(kind).is_some_and(Pace::is_soon)
     }
 
-    /// Whether such requests take longer than this on average, without the time of their bytes.
-    pub fn takes_longer(&self, kind: Kind, than: Nanos) -> bool {
-        self.pace(kind).is_some_and(|pace| pace.is_longer(than))
-    }
-
     /// Has a thread serve `task`: one that there is, or one that `start` starts, and that does [`Self::run`]. Gives the task
     /// back where there is no thread and none can be started.
     pub fn submit(&self, start: impl FnOnce() -> io::Result<()>, task: Task) -> Result<(), Task> {

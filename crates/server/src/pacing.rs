@@ -57,7 +57,7 @@ impl Core {
     /// The device of `target` is kept free for `job`: has more of what it wrote written back at once, rather than wait for its next request.
     /// True if there was any.
     pub fn write_back_more(&self, target: &Target, job: JobId, now: Nanos) -> bool {
-        let pages = target.write_back.as_ref().filter(|pages| pages.needs_more(job));
+        let pages = target.write_back.as_ref().filter(|pages| pages.needs_more(job, target.manner(now, job)));
         pages.is_some_and(|pages| self.queue_chunks(target, pages, job, now))
     }
 

@@ -168,7 +168,7 @@ impl Misses {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether some were not: one of the last ten or so, or one of 32.
+    /// Whether some were not: one of the last ten, for instance.
     pub fn are_some(&self) -> bool {
         self.0.load(Ordering::Relaxed) > Self::ALL / 32
     }
@@ -224,6 +224,11 @@ mod tests {
         assert!(misses.are_most());
         (0..400).for_each(|_| misses.note(false));
         assert!(misses.are_none() && !misses.are_most() && between(&misses) == 10);
+        misses.note(true);
+        (0..9).for_each(|_| misses.note(false));
+        assert!(misses.are_some() && !misses.are_most());
+        (0..9).for_each(|_| misses.note(false));
+        assert!(!misses.are_some() && !misses.are_none());
         (0..400).for_each(|at| misses.note(at % 2 == 0));
         assert!((300_000..700_000).contains(&between(&misses)), "{}", between(&misses));
         (0..400).for_each(|_| misses.note(true));

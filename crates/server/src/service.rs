@@ -225,7 +225,7 @@ impl Core {
                 Action::ReadAhead(piece, id) => self.read_piece(target, &piece, id),
                 Action::Scrub(finish_at) => return Some(self.to_be_queued(target, Task::Scrub(finish_at))),
                 Action::Scrubbed(scrubbing) => self.scrubbed(target, &scrubbing, now),
-                // Then it is asked once more, and may have a chunk.
+                // There is a chunk of that job now: whose turn it is is found out once more.
                 Action::KeepFree(job, _) if self.write_back_more(target, job, now) => {}
                 Action::KeepFree(..) | Action::WaitUntil(_) => {
                     // A worker asks again, learns until when, and wakes up then.

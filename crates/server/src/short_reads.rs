@@ -4,11 +4,12 @@
 use crate::clock;
 use crate::connection::Pending;
 use crate::core::Core;
-use crate::engine::Kind;
 use crate::execute;
 use crate::pages::PagesOf;
 use crate::requests::Work;
 use crate::target::Target;
+use isonomia_policy::Access;
+use isonomia_policy::device::chunks::SMALL_READ;
 use isonomia_policy::device::read_ahead::short::{self, AROUND_BYTES, BLOCK_BYTES};
 use isonomia_proto::request::Op;
 use isonomia_store::{HostPages, PAGES_LEN_MAX};
@@ -26,7 +27,7 @@ impl Core {
     }
 
     /// Whether the host is known not to have all that a short read asks for. Not to be found out by trying: even a read that may not wait has the
-    /// host begin to read what is missing of it (`filemap_get_pages`, `mm/filemap.c`), and its block would be two more requests beside that.
+    /// host begin to read what is missing of it (`filemap_get_pages`, `mm/filemap.c`), and the rest of its block would be two more requests.
     pub fn misses(&self, work: &Work) -> bool {
         let Pending { connection, header, .. } = &work.pending;
         let pages = || execute::host_pages(self, connection, header);
@@ -48,12 +49,16 @@ impl Core {
         }
         let (around, block) = (pages.block(AROUND_BYTES)?, pages.block(BLOCK_BYTES)?);
         let (of, around_bytes) = (PagesOf::request(header), around.cached_bytes()?);
-        let is_slow = target.engine.takes_longer(Kind::Read, short::LONG);
-        let read = streams.block(of, around_bytes, pages.len, is_slow, || block.cached_bytes())?;
-        if read.is_dropped {
-            block.drop_clean();
-        }
+        let is_slow = target.prices.as_ref()?.time_of(Access::ReadRandom, SMALL_READ) > short::SLOW;
+        let may_drop = is_slow && streams.may_drop() && block.is_clean();
+        let read = streams.block(of, around_bytes, pages.len, may_drop, || block.cached_bytes())?;
         *neighbours = Bytes(read.beside_bytes);
+        if read.is_dropped {
+            streams.measure_drop(|| block.forget());
+            // Those that are mapped stay, for one.
+            let kept_bytes = block.cached_bytes().unwrap_or(0);
+            *neighbours = Bytes(read.beside_bytes.saturating_sub(kept_bytes));
+        }
         Some(block)
     }
 

@@ -68,7 +68,8 @@ pub enum Action {
     Scrubbed(Box<Scrubbing>),
     /// Nothing before this time, unless a request comes.
     WaitUntil(Nanos),
-    /// The same: the device is kept free for this job from now on.
+    /// Nothing before this time, as the device is kept free for this job: once each time when that begins. [`Core::write_back_more`](crate::core::Core::write_back_more)
+    /// is to follow.
     KeepFree(JobId, Nanos),
     /// Nothing at all.
     Idle,

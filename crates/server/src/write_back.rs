@@ -410,8 +410,11 @@ impl WriteBack {
     }
 
     /// The device is kept free for `job`, since one slot of it does not help it to its share. If it has something due that waits for nothing but
-    /// its chunks, it has one chunk more at once from now on. [`Self::next`] has it.
-    pub fn needs_more(&self, job: JobId) -> bool {
+    /// its chunks, it has one chunk more at once from now on, and no other one before the next [look](Self::look). [`Self::next`] has it.
+    pub fn needs_more(&self, job: JobId, manner: Manner) -> bool {
+        if manner.chunks_max.is_some() {
+            return false;
+        }
         let mut state = self.state();
         let writer = state.writers.get_mut(&job).filter(|writer| writer.has_due() && writer.chunks > 0);
         writer.is_some_and(Writer::add_chunk)

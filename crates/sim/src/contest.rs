@@ -121,7 +121,7 @@ pub fn simulate(
     };
     // How much is found depends on how much of a file is read in the time, and that on how much is found.
     let mut calls = u64::MAX;
-    let is_slow = device.time_alone(Access::ReadRandom, SMALL_READ) > short::LONG;
+    let is_slow = Server::new(target, device, programs, 1).price(Access::ReadRandom, SMALL_READ) > short::SLOW;
     for _ in 0..FIXED_POINT_ROUNDS {
         let neighbours = Neighbours::of_file(*file, *call, calls, is_slow);
         let predicted = simulate_with(neighbours, target, device, reads, programs, &span)?;

@@ -68,13 +68,15 @@ impl HostPages {
         (outcome == 0).then_some(found)
     }
 
-    /// Has the host drop them, unless some are not on the device yet: those it would begin to write.
-    pub fn drop_clean(&self) {
-        let is_clean = |found: CacheStat| found.dirty_pages == 0 && found.written_back_pages == 0;
-        if self.found().is_some_and(is_clean) {
-            // It is no more than advice: what stays makes several requests of one.
-            let _ = rustix::fs::fadvise(&self.file, self.offset, NonZeroU64::new(self.len), Advice::DontNeed);
-        }
+    /// Whether all that the host has of them is on the device, too.
+    pub fn is_clean(&self) -> bool {
+        self.found().is_some_and(|found| found.dirty_pages == 0 && found.written_back_pages == 0)
+    }
+
+    /// Has the host drop those that nobody uses. It begins to write those that are not [clean](Self::is_clean).
+    pub fn forget(&self) {
+        // It is no more than advice.
+        let _ = rustix::fs::fadvise(&self.file, self.offset, NonZeroU64::new(self.len), Advice::DontNeed);
     }
 
     /// Waits until the host has read as many of them as `scratch` is long, or cannot.
@@ -174,11 +176,11 @@ mod tests {
             return;
         }
         assert_eq!([cached(0, 8), cached(8, 8), cached(15, 8)], [Some(0), Some(7), Some(1)]);
-        at(12, 8).drop_clean();
+        at(12, 8).forget();
         assert_eq!([cached(0, 8), cached(8, 8), cached(16, 8)], [Some(0), Some(3), Some(0)]);
+        assert!(at(8, 8).is_clean());
         rustix::io::pwrite(&file, &vec![7; page], 10 * page as u64).unwrap();
-        at(8, 8).drop_clean();
-        assert_eq!(cached(8, 8), Some(3), "one of them is not on the device yet");
+        assert!(!at(8, 8).is_clean() && at(11, 8).is_clean());
         rustix::fs::fsync(&file).unwrap();
         // What the host dropped for want of memory, as this makes it drop them.
         let len = PAGES * page;

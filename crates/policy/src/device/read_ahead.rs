@@ -184,7 +184,7 @@ impl Stream {
 
 impl FileReads {
     /// The block of a read of `bytes` that waits for the device, if it is to be read with it. `around_bytes` of what is around it are in memory, and
-    /// `cached_bytes` of the block; with `is_slow` a request of the device takes longer than [`short::LONG`]: see [`short`].
+    /// `cached_bytes` of the block; with `is_slow` the device is [slow](short::SLOW), and these may be dropped.
     pub fn block(
         &mut self,
         around_bytes: u64,

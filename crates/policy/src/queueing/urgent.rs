@@ -384,7 +384,8 @@ impl Arbiter for Urgent {
     }
 
     fn device_kept_for(&self) -> Option<JobId> {
-        self.inner.device_kept_for()
+        // Whoever has the turn is held back for a time in which others are to be served, and nothing is kept free for a job.
+        self.inner.device_kept_for().filter(|_| self.drawn.is_none())
     }
 
     fn device_served(&mut self, time: Nanos, worth: Nanos) {

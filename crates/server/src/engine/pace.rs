@@ -65,12 +65,6 @@ impl Pace {
         (1..=SOON_MAX.0).contains(&self.average_ns.load(Ordering::Relaxed))
     }
 
-    /// Whether such a request takes longer than this, which is less than what longer times count as.
-    pub fn is_longer(&self, than: Nanos) -> bool {
-        debug_assert!(than < TOOK_MAX);
-        self.average_ns.load(Ordering::Relaxed) > than.0
-    }
-
     /// Has `serve` serve a request, since `begun`, and give how many bytes that moved, and notes how long it takes for want of the device.
     pub fn measure(&self, begun: Nanos, serve: impl FnOnce() -> u64) {
         let is_doubtful = self.average_ns.load(Ordering::Relaxed) > DOUBTFUL.0;

@@ -4,15 +4,19 @@ use super::ring::Ring;
 use super::*;
 use crate::connection::{Connection, Pending};
 use crate::limits::{Limits, LimitsConfig};
+use crate::pages::PagesOf;
+use crate::read_ahead::ReadAhead;
 use crate::target::Action;
 use crate::testing;
 use crate::usage::Usage;
-use isonomia_policy::{Access, Nature};
+use isonomia_policy::device::read_ahead::short::{self, AROUND_BYTES, BLOCK_BYTES};
+use isonomia_policy::device::read_ahead::{Manner, Read};
+use isonomia_policy::{Access, DepthSpec, Nature};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_store::{Caller, HostPages, OpenHow, PAGES_LEN_MAX};
 use isonomia_testbed::skip;
-use isonomia_units::{Bytes, Ino, JobInfo};
+use isonomia_units::{Bytes, Ino, JobInfo, TargetId};
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use rustix::io::ReadWriteFlags;
@@ -277,4 +281,39 @@ fn what_is_handed_over_is_begun_once() {
     fixture.core.hand_to_worker(&fixture.core.targets[1], fixture.read());
     assert!(matches!(fixture.core.fetches.next_handed(), Some((1, _))));
     assert!(fixture.core.fetches.next_handed().is_none());
+}
+
+#[test]
+fn of_a_block_that_a_slow_device_reads_what_is_in_memory_is_dropped_first() {
+    let fixture = Fixture::new();
+    let (core, policy) = (&fixture.core, testing::policy("job-fair"));
+    let mut target = Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 1, (false, DepthSpec::Auto));
+    target.read_ahead = Some(ReadAhead::default());
+    let ino = Ino(fixture.file.ino);
+    core.store.write(ino, 0, &[5; AROUND_BYTES as usize], clock::wall()).unwrap();
+    core.store.fsync(ino, false).unwrap();
+    let mut work = fixture.read();
+    let Some(pages) = execute::host_pages(core, &fixture.connection, &work.pending.header) else {
+        return skip("nobody waits for it");
+    };
+    let block = pages.block(BLOCK_BYTES).unwrap();
+    let another = HostPages { offset: pages.offset + 2 * pages.len, ..pages.clone() };
+    let read =
+        Read { job: fixture.connection.job.id, range: 0..BLOCK_BYTES, is_from_memory: true, is_continued: false };
+    let (streams, prices) = (target.read_ahead.as_ref().unwrap(), target.prices.as_ref().unwrap());
+    for is_slow in [false, true] {
+        let took = if is_slow { Nanos(100 * short::SLOW.0) } else { Nanos(short::SLOW.0 / 100) };
+        (0..100).for_each(|_| prices.learn(clock::now(), Access::ReadRandom, Bytes(4096), took));
+        block.forget();
+        another.read(&mut [0; 4096]);
+        if block.cached_bytes() != Some(4096) {
+            return skip("the host does not tell what is in memory, or keeps it");
+        }
+        // What was served allows for it.
+        streams.note(PagesOf::File(ino), read.clone(), || Manner::AtOnce);
+        assert_eq!(core.block_of(&target, &mut work, &pages).map(|block| block.len), Some(BLOCK_BYTES));
+        let left = if is_slow { 0 } else { 4096 };
+        assert_eq!(block.cached_bytes(), Some(left));
+        assert_eq!(work.pending.neighbours, Bytes(BLOCK_BYTES - left - 4096));
+    }
 }

@@ -324,21 +324,29 @@ fn a_job_for_which_the_device_is_kept_free_has_one_chunk_more_at_once() {
     write(&pages, Nanos(1), A, 5, 0, 8 * WINDOW_BYTES);
     let manner = Manner { chunks_max: None, ..SHORT };
     let chunks = || std::iter::from_fn(|| pages.next(A, manner)).collect::<Vec<Chunk>>();
-    assert!(!pages.needs_more(B), "it wrote nothing");
-    assert!(!pages.needs_more(A), "none of its chunks is at the device yet, where one may have all that it takes");
+    // Nothing had anything of the device, and nobody is behind.
+    let look = || drop(pages.look(Nanos(2), &[(A, 0.5)], &HashMap::new()));
+    assert!(!pages.needs_more(B, manner), "it wrote nothing");
+    assert!(
+        !pages.needs_more(A, manner),
+        "none of its chunks is at the device yet, where one may have all that it takes"
+    );
     let mut at_device = chunks();
+    assert!(!pages.needs_more(A, LONG), "nobody reads, and it has as many as there may be");
     for count in 2..=CHUNKS_MAX {
-        assert!(pages.needs_more(A));
+        assert!(pages.needs_more(A, manner));
         at_device.extend(chunks());
         assert_eq!(at_device.len(), count);
+        assert!(!pages.needs_more(A, manner), "it had one more since the last look");
+        look();
     }
-    assert!(!pages.needs_more(A), "these are as many as it may have");
+    assert!(!pages.needs_more(A, manner), "these are as many as it may have");
     for chunk in &at_device[1..] {
         pages.abandoned(chunk);
     }
     // All that was due is cut.
     pages.take(file(5));
-    assert!(chunks().is_empty() && !pages.needs_more(A));
+    assert!(chunks().is_empty() && !pages.needs_more(A, manner));
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub(super) struct Writer {
     pub(super) chunks_needed: usize,
     /// [`Self::chunks`] is as many as are wanted at the moment.
     pub(super) is_enough: bool,
+    /// It has one more since the last look, as [`Self::add_chunk`] gives it.
+    has_more: bool,
     /// Its chunks in a row for which the host had nothing to write.
     vain: u32,
     /// Chunks that were cut since one that was written to find out whether it has.
@@ -81,6 +83,7 @@ impl Writer {
             chunks: 0,
             chunks_needed: 1,
             is_enough: false,
+            has_more: false,
             vain: 0,
             presumed: 0,
             looks_behind: 0,
@@ -102,19 +105,20 @@ impl Writer {
         self.vain = if had_nothing { self.vain.saturating_add(1) } else { 0 };
     }
 
-    /// It has one chunk more at once from now on; false if it has as many as it may have.
+    /// It has one chunk more at once from now on; false if it has as many as it may have, or had one more since the last look.
     pub(super) fn add_chunk(&mut self) -> bool {
-        if self.chunks_needed >= CHUNKS_MAX {
+        if self.has_more || self.chunks_needed >= CHUNKS_MAX {
             return false;
         }
         self.chunks_needed += 1;
-        (self.is_enough, self.looks_ahead) = (false, 0);
+        (self.has_more, self.is_enough, self.looks_ahead) = (true, false, 0);
         true
     }
 
     /// Finds how many chunks it takes, from what it had of the device's time and what all had.
     pub(super) fn adapt(&mut self, had_ns: u64, all_ns: u64) {
         let (had, due) = (had_ns as f64, all_ns as f64 * self.share);
+        self.has_more = false;
         if had < due * SHARE_LEAST && self.has_due() {
             self.looks_ahead = 0;
             self.looks_behind += 1;

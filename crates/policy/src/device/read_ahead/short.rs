@@ -6,7 +6,7 @@
 //! the others in memory.
 //!
 //! Pages of a block that are in memory part the missing ones into several requests of the device, two or three of them where a sixth of a file is in
-//! memory. Where a request takes long, whatever its length, these pages are dropped first, so that the block is one request.
+//! memory. Where the device is [slow](SLOW) these pages are dropped first, so that the block is one request.
 //!
 //! Linux does something like it for programs of its own host: right behind pages that are in memory, and more of them than it asks for, a
 //! read has as many again read (`page_cache_sync_ra`, `mm/readahead.c`). But what comes behind that is read when somebody comes there,
@@ -26,8 +26,9 @@ pub const BLOCK_BYTES: u64 = 64 << 10;
 pub const AROUND_BYTES: u64 = 512 << 10;
 /// So much of that is in memory at least before blocks are read.
 const CACHED_BYTES_MIN: u64 = AROUND_BYTES / 32 * 5;
-/// A request that takes longer than this, besides what its bytes take, takes long.
-pub const LONG: Nanos = Nanos::from_micros(180);
+/// A device is slow if a small read takes more than this of its time, the requests that it serves at once divided between them: ten times what it
+/// takes to drop pages.
+pub const SLOW: Nanos = Nanos::from_micros(100);
 /// No more than this of a block is dropped, to read it in one request.
 const DROPPED_BYTES_MAX: u64 = BLOCK_BYTES / 2;
 /// What may be read for what was read before is kept up to this.
@@ -38,7 +39,7 @@ const CREDIT_BYTES_MAX: u64 = 4 * BLOCK_BYTES;
 pub struct Block {
     /// Bytes that the device reads for it, besides those that are asked for.
     pub beside_bytes: u64,
-    /// What is in memory of it is dropped first.
+    /// What is in memory of it is to be dropped first, and is among those bytes.
     pub is_dropped: bool,
 }
 
@@ -55,7 +56,7 @@ impl Credit {
     }
 
     /// The block of a read of `bytes`, if it is read with it. `around_bytes` are in memory of what is around it, and `cached_bytes` of the block;
-    /// with `is_slow` a request of the device takes [`LONG`].
+    /// with `is_slow` the device is [slow](SLOW), and these may be dropped.
     pub fn take(
         &mut self,
         around_bytes: u64,
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_one_request_where_each_takes_long() {
+    fn a_block_is_one_request_of_a_slow_device() {
         let taken = |cached: u64| {
             let mut credit = Credit::default();
             credit.earn(BLOCK_BYTES);

@@ -106,10 +106,10 @@ impl ReadAhead {
         of: PagesOf,
         around_bytes: u64,
         bytes: u64,
-        is_slow: bool,
+        may_drop: bool,
         cached_bytes: impl FnOnce() -> Option<u64>,
     ) -> Option<Block> {
-        self.part(of).get_mut(&of)?.block(around_bytes, bytes, is_slow, cached_bytes)
+        self.part(of).get_mut(&of)?.block(around_bytes, bytes, may_drop, cached_bytes)
     }
 
     /// Whether the host drops pages soon enough: where it asks all processors for those that they keep apart, it may take long. Then it is tried once in

@@ -184,15 +184,15 @@ impl Stream {
 
 impl FileReads {
     /// The block of a read of `bytes` that waits for the device, if it is to be read with it. `around_bytes` of what is around it are in memory, and
-    /// `cached_bytes` of the block; with `is_slow` the device is [slow](short::SLOW), and these may be dropped.
+    /// `cached_bytes` of the block; with `may_drop` the device is [slow](short::SLOW), and these are dropped if they are few.
     pub fn block(
         &mut self,
         around_bytes: u64,
         bytes: u64,
-        is_slow: bool,
+        may_drop: bool,
         cached_bytes: impl FnOnce() -> Option<u64>,
     ) -> Option<short::Block> {
-        self.short.take(around_bytes, bytes, is_slow, cached_bytes)
+        self.short.take(around_bytes, bytes, may_drop, cached_bytes)
     }
 
     /// Whether the latest reads of the file were all of `job`, and lie close together.

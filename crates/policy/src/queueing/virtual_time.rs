@@ -297,9 +297,6 @@ impl Arbiter for VirtualTime {
         let Some((slot, queue)) = self.roster.remove_job(job) else { return Vec::new() };
         self.leave(slot);
         self.forget_awaited(slot);
-        if self.holds.is_for(slot) {
-            self.holds.clear();
-        }
         queue
     }
 

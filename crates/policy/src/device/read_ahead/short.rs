@@ -56,19 +56,19 @@ impl Credit {
     }
 
     /// The block of a read of `bytes`, if it is read with it. `around_bytes` are in memory of what is around it, and `cached_bytes` of the block;
-    /// with `is_slow` the device is [slow](SLOW), and these may be dropped.
+    /// with `may_drop` the device is [slow](SLOW), and these are dropped if they are few.
     pub fn take(
         &mut self,
         around_bytes: u64,
         bytes: u64,
-        is_slow: bool,
+        may_drop: bool,
         cached_bytes: impl FnOnce() -> Option<u64>,
     ) -> Option<Block> {
         if around_bytes < CACHED_BYTES_MIN {
             return None;
         }
         let cached_bytes = cached_bytes()?;
-        let is_dropped = is_slow && (1..=DROPPED_BYTES_MAX).contains(&cached_bytes);
+        let is_dropped = may_drop && (1..=DROPPED_BYTES_MAX).contains(&cached_bytes);
         let kept_bytes = if is_dropped { 0 } else { cached_bytes };
         let beside_bytes = BLOCK_BYTES.saturating_sub(kept_bytes.saturating_add(bytes));
         (1..=self.bytes).contains(&beside_bytes).then(|| {
@@ -86,7 +86,7 @@ mod tests {
     const PAGE: u64 = 4096;
 
     /// How many of these reads of a page waited for the device, and how many pages came to memory, as parts of their number.
-    fn read(order: &[usize], pages: usize, is_slow: bool) -> (f64, f64) {
+    fn read(order: &[usize], pages: usize, may_drop: bool) -> (f64, f64) {
         let (mut credit, mut in_memory) = (Credit::default(), vec![false; pages]);
         let mut waited = 0;
         for &page in order {
@@ -100,7 +100,7 @@ mod tests {
                     in_memory[part].iter().filter(|is_there| **is_there).count() as u64 * PAGE
                 };
                 let (around, block) = (part(AROUND_BYTES), part(BLOCK_BYTES));
-                let taken = credit.take(cached(around), PAGE, is_slow, || Some(cached(block.clone())));
+                let taken = credit.take(cached(around), PAGE, may_drop, || Some(cached(block.clone())));
                 let read = if taken.is_some() { block } else { page..page + 1 };
                 in_memory[read].fill(true);
             }
@@ -120,12 +120,12 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), PAGES, "each page once");
-        for is_slow in [false, true] {
-            let (waited, asked) = read(&order, PAGES, is_slow);
+        for may_drop in [false, true] {
+            let (waited, asked) = read(&order, PAGES, may_drop);
             assert!(waited < 0.3 && asked == 1.0, "{waited}, {asked}");
-            let (waited, asked) = read(&order[..PAGES / 50], PAGES, is_slow);
+            let (waited, asked) = read(&order[..PAGES / 50], PAGES, may_drop);
             assert!(waited == 1.0 && asked == 1.0, "{waited}, {asked}");
-            let (waited, asked) = read(&order[..PAGES / 4], PAGES, is_slow);
+            let (waited, asked) = read(&order[..PAGES / 4], PAGES, may_drop);
             assert!(waited < 1.0 && asked < 3.0, "{waited}, {asked}");
         }
     }
@@ -170,8 +170,8 @@ mod tests {
             calls in prop::collection::vec((0..=AROUND_BYTES, 0..=BLOCK_BYTES, 1..=BLOCK_BYTES, any::<bool>()), 1..200),
         ) {
             let (mut credit, mut served, mut taken) = (Credit::default(), 0, 0);
-            for (around, cached, bytes, is_slow) in calls {
-                taken += credit.take(around, bytes, is_slow, || Some(cached)).map_or(0, |block| block.beside_bytes);
+            for (around, cached, bytes, may_drop) in calls {
+                taken += credit.take(around, bytes, may_drop, || Some(cached)).map_or(0, |block| block.beside_bytes);
                 prop_assert!(taken <= served * AHEAD_PER_BYTE);
                 credit.earn(bytes);
                 served += bytes;

@@ -86,11 +86,13 @@ impl Core {
         }
     }
 
-    /// Whether asking the kernel is the first thing to do: reads of this job and target mostly wait for the device, or some do, and this one will.
+    /// Whether asking the kernel is the first thing to do: reads of this job and target mostly wait for the device, or some do, and this one will,
+    /// of whose block more may be wanted.
     pub fn expects_fetch(&self, target: &Target, work: &Work) -> bool {
         let misses = &work.pending.connection.job.misses;
         target.prices.is_some()
-            && (misses.are_most() || misses.are_some() && self.fetches.are_on() && self.misses(work))
+            && (misses.are_most()
+                || misses.are_some() && target.read_ahead.is_some() && self.fetches.are_on() && self.is_missing(work))
     }
 
     /// Has the kernel bring what a read waits for to memory; gives it back where that is not possible, or not all.

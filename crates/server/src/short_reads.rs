@@ -26,9 +26,9 @@ impl Core {
             && execute::host_pages(self, connection, header).is_some()
     }
 
-    /// Whether the host is known not to have all that a short read asks for. Not to be found out by trying: even a read that may not wait has the
-    /// host begin to read what is missing of it (`filemap_get_pages`, `mm/filemap.c`), and the rest of its block would be two more requests.
-    pub fn misses(&self, work: &Work) -> bool {
+    /// Whether the host says that it has not all that a short read asks for. It is asked, and the read not just tried: even a read that may not wait has
+    /// the host begin to read what is missing of it (`filemap_get_pages`, `mm/filemap.c`), and the rest of its block would be two more requests.
+    pub fn is_missing(&self, work: &Work) -> bool {
         let Pending { connection, header, .. } = &work.pending;
         let pages = || execute::host_pages(self, connection, header);
         u64::from(header.len) <= PAGES_LEN_MAX
@@ -55,7 +55,7 @@ impl Core {
         *neighbours = Bytes(read.beside_bytes);
         if read.is_dropped {
             streams.measure_drop(|| block.forget());
-            // Those that are mapped stay, for one.
+            // Pages that a program of the host has mapped, for instance, are not dropped.
             let kept_bytes = block.cached_bytes().unwrap_or(0);
             *neighbours = Bytes(read.beside_bytes.saturating_sub(kept_bytes));
         }

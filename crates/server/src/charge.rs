@@ -135,6 +135,9 @@ impl Core {
             (_, true) => Bytes(u64::from(reply.payload_len)),
             (_, false) => Bytes(0),
         };
+        if is_flush {
+            target.engine.flushed(bytes);
+        }
         // A write to a capped target has taken the device's time, and a flush of a real one was charged for it.
         let is_charged = is_flush && (target.is_capped() || charged.is_by_time);
         let for_bytes = if is_charged { Nanos::ZERO } else { target.time_for(bytes) };

@@ -24,12 +24,12 @@ use crate::requests::Work;
 use crate::write_back::Chunk;
 use isonomia_policy::device::chunks::CHUNKS_MAX;
 use isonomia_policy::{Completion, DepthControl, RequestId};
-use isonomia_units::{JobId, Nanos};
+use isonomia_units::{Bytes, JobId, Nanos};
 pub use pace::{Kind, Pace};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +39,11 @@ pub const FLUSHES_MAX: usize = 128;
 const FLUSHES_FIRST: usize = 16;
 /// What a flush is worth to whoever looks for the best number of them: it is not known how much it brought to the device.
 const FLUSH_WORK: Nanos = Nanos::from_micros(1);
+/// Flushes that bring so much each to the device, on average, may be too many at once even if one job has all of them. Of those that
+/// bring less the kernel does many together, and none should wait.
+const CROWDING_MIN: u64 = 128 << 10;
+/// Weight of one flush in that average, as its inverse.
+const FLUSH_WEIGHT: u64 = 8;
 /// Jobs of which is known when they had a flush served.
 const REMEMBERED_JOBS_MAX: usize = 1_024;
 /// Stands for the job of the scrub, which has none.
@@ -98,6 +103,8 @@ pub struct Engine {
     /// The host does not tell what of a file is in memory.
     is_opaque: AtomicBool,
     paces: [Pace; 4],
+    /// Moving average of the bytes that a flush brings to the device.
+    flush_bytes: AtomicU64,
     threads_max: usize,
 }
 
@@ -206,6 +213,7 @@ impl Engine {
             is_memory,
             is_opaque: AtomicBool::new(false),
             paces: Default::default(),
+            flush_bytes: AtomicU64::new(0),
             threads_max: depth_max + FLUSHES_MAX + CHUNKS_MAX,
         }
     }
@@ -319,12 +327,25 @@ impl Engine {
         is_only
     }
 
+    /// A flush has brought so much to the device.
+    pub fn flushed(&self, bytes: Bytes) {
+        let before = self.flush_bytes.load(Ordering::Relaxed);
+        // Of two at once one may not be counted.
+        self.flush_bytes.store(before - before / FLUSH_WEIGHT + bytes.0 / FLUSH_WEIGHT, Ordering::Relaxed);
+    }
+
+    /// Whether several flushes at once may be too many, however many jobs they are of.
+    fn may_flushes_crowd(&self) -> bool {
+        self.flush_bytes.load(Ordering::Relaxed) >= CROWDING_MIN
+    }
+
     /// A flush of `job` has been served, by a thread that is about to take `taking` tasks.
     pub fn end_flush(&self, now: Nanos, job: Option<JobId>, taking: usize) {
         let mut state = self.state();
         let (in_service, is_backlogged) = (state.flushing.len(), !state.flushes.is_empty());
         let (job_or_nobody, work, attributed) = (job.unwrap_or(NOBODY), FLUSH_WORK, None);
         let done = Completion { job: job_or_nobody, work, attributed, in_service, is_backlogged };
+        state.flush_depth.set_may_be_crowded(self.may_flushes_crowd());
         state.flush_depth.completed(now, done);
         if let Some(at) = state.flushing.iter().position(|one| *one == job) {
             state.flushing.swap_remove(at);
@@ -379,7 +400,7 @@ impl Drop for Panicking<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isonomia_units::{Bytes, Ino};
+    use isonomia_units::Ino;
     use std::sync::mpsc;
 
     fn chunk() -> Chunk {
@@ -445,6 +466,16 @@ mod tests {
             engine.stop();
             assert!(is_begun.is_ok(), "though the thread that waited for it is busy");
         });
+    }
+
+    #[test]
+    fn flushes_of_much_may_crowd_and_those_of_little_not() {
+        let engine = Engine::new(4, false);
+        let flushed = |bytes| (0..50).for_each(|_| engine.flushed(Bytes(bytes)));
+        for (bytes, may) in [(0, false), (1 << 20, true), (4096, false), (256 << 10, true)] {
+            flushed(bytes);
+            assert_eq!(engine.may_flushes_crowd(), may, "{bytes}");
+        }
     }
 
     #[test]

@@ -30,7 +30,9 @@
 //! one after the other, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
 //! jobs are in service and none waits, half as many as there are is tried. A device that is parallel does half the work
 //! then, which a pair of windows shows, and the next such trial waits longer; one that is not does as much, and from then
-//! on the others wait in the arbiter. One job alone has nobody to share with, and is left alone.
+//! on the others wait in the arbiter. One job alone has nobody to share with, and is left alone, unless its requests may crowd
+//! ([`DepthControl::set_may_be_crowded`]). A device that divides its bandwidth among all that it has is done with all of them at about the
+//! same time. Then all programs compute while it idles, and all wait for it while the processors idle. If it has fewer at once, some are done sooner.
 //!
 //! While more than a slot is kept free for somebody who is waited for, nothing is learnt ([`DepthControl::pause`]): the device
 //! then does what that one asks for.
@@ -89,6 +91,10 @@ const IDLE_MAX: f64 = 0.2;
 /// So many windows in a row with more of them end a trial, or begin one of fewer than there are. A single one may be the
 /// processor's fault.
 const IDLE_WINDOWS: u32 = 4;
+/// So few at once do not crowd a device.
+const CROWD_MIN: usize = 8;
+/// A device that idles for so long is not waiting for a crowd that computes.
+const CROWD_PAUSE_MIN: Nanos = Nanos::from_millis(100);
 /// Between two trials that changed nothing, at first and at last.
 const REST_MIN: Nanos = Nanos::from_secs(1);
 /// See [`REST_MIN`].
@@ -119,6 +125,8 @@ pub struct DepthControl {
     is_shared: bool,
     /// Whether the policy gives each of several jobs a part of the device's time.
     divides_time: bool,
+    /// Whether fewer may do more work even where nobody waits.
+    may_be_crowded: bool,
     /// When a request last ended, and whether others waited then.
     last: (Nanos, bool),
     /// Since when more than a slot of the device is kept free.
@@ -213,6 +221,7 @@ impl DepthControl {
             idle_windows: 0,
             is_shared: false,
             divides_time: false,
+            may_be_crowded: false,
             last: (Nanos::ZERO, true),
             paused_at: None,
         }
@@ -229,6 +238,11 @@ impl DepthControl {
         self.divides_time
     }
 
+    /// Whether fewer requests may do more work even where nobody waits and one job is alone: then fewer are tried. False at first.
+    pub fn set_may_be_crowded(&mut self, may_be_crowded: bool) {
+        self.may_be_crowded = may_be_crowded;
+    }
+
     /// Requests that the device may be given at once.
     pub fn limit(&self) -> usize {
         self.limit
@@ -242,8 +256,9 @@ impl DepthControl {
     /// The device had nothing to do until now, when it is given a request of `job`.
     pub fn begun(&mut self, now: Nanos, job: JobId) {
         let (last_at, was_backlogged) = self.last;
-        // Nobody wanted anything for a while: that says nothing of the device.
-        let was_idle = !was_backlogged && now.since(last_at) > self.window_min();
+        // Nobody wanted anything for a while: that says nothing of the device. Of a crowd all may compute for a while.
+        let pause_min = if self.may_be_crowded { CROWD_PAUSE_MIN } else { self.window_min() };
+        let was_idle = !was_backlogged && now.since(last_at) > pause_min;
         if self.settling == 0 && (was_idle || self.window.is_none()) {
             self.window = Some(Window::new(now, job));
         }
@@ -298,9 +313,10 @@ impl DepthControl {
         }
         let Some(mut window) = self.window.take() else { return };
         window.done.lasted = lasted;
-        // Where the deeper of two leaves nobody waiting, it does all there is to do.
-        let is_deeper = matches!(&self.state, State::Trying(trial) if self.limit == trial.other.max(self.depth));
-        let is_idle = !is_deeper && window.idle as f64 > window.requests as f64 * IDLE_MAX;
+        // Where the deeper of two leaves nobody waiting, it does all there is to do, and so does the shallower of a crowd.
+        let is_counted = matches!(&self.state, State::Trying(trial)
+            if self.may_be_crowded || self.limit == trial.other.max(self.depth));
+        let is_idle = !is_counted && window.idle as f64 > window.requests as f64 * IDLE_MAX;
         self.idle_windows = if is_idle { self.idle_windows + 1 } else { 0 };
         self.is_shared = window.is_shared;
         if is_idle && let State::Ramping(ramp) = &mut self.state {
@@ -322,16 +338,19 @@ impl DepthControl {
     /// Nothing can be learnt at the present depth, which is more than are in service.
     fn nobody_waits(&mut self, now: Nanos, window: &Window) {
         let most = window.most;
+        let is_crowd = self.may_be_crowded && most >= CROWD_MIN;
         match &self.state {
             State::Ramping(_) if self.is_shared && most > 1 => {
                 self.state = State::Ramping(Ramp::down(self.depth, most, window.done.clone()));
                 self.set_limit(most.div_ceil(2));
             }
+            // A round says too little: programs that have just been started come one after the other.
+            State::Ramping(_) if is_crowd => self.begin_trial(now, most.div_ceil(2), Then::Rest),
             State::Ramping(_) => {}
             State::Trying(_) => self.rest_now(now, None),
             State::Resting { until, was_shared, .. } => {
-                let is_due = now >= *until || !was_shared;
-                if is_due && self.is_shared && most > 1 {
+                let is_due = now >= *until || self.is_shared && !was_shared;
+                if is_due && (self.is_shared && most > 1 || is_crowd) {
                     self.begin_trial(now, most.div_ceil(2), Then::Near(near(most)));
                 }
             }

@@ -433,3 +433,65 @@ fn what_is_done_while_more_than_a_slot_is_kept_free_says_nothing() {
     }
     assert!(rights > 45_000, "{rights}");
 }
+
+/// Flushes in a second of `clients` programs, each of which computes for so long if it has the processors to itself and flushes for so long if it
+/// has the device to itself. Whoever computes shares the processors evenly, and so do flushes the device: who begins together ends together.
+fn crowd(control: &mut DepthControl, clients: usize, (computes_ms, flushes_ms): (f64, f64), seconds: u32) -> f64 {
+    let mut computing = vec![computes_ms; clients];
+    let (mut flushing, mut waiting): (Vec<f64>, usize) = (Vec::new(), 0);
+    let (mut now_ms, mut done) = (0.0, 0);
+    while now_ms < f64::from(seconds) * 1e3 {
+        let now = Nanos((now_ms * 1e6) as u64);
+        while waiting > 0 && flushing.len() < control.limit() {
+            if flushing.is_empty() {
+                control.begun(now, JobId(0));
+            }
+            flushing.push(flushes_ms);
+            waiting -= 1;
+        }
+        let least = |left: &[f64]| left.iter().copied().fold(f64::INFINITY, f64::min) * left.len() as f64;
+        let step_ms = [&computing, &flushing].into_iter().filter(|left| !left.is_empty());
+        let step_ms = step_ms.map(|left| least(left)).fold(f64::INFINITY, f64::min);
+        now_ms += step_ms;
+        for station in [&mut computing, &mut flushing] {
+            let each = step_ms / station.len() as f64;
+            station.iter_mut().for_each(|left| *left -= each);
+        }
+        let (before, in_service) = (computing.len(), flushing.len());
+        computing.retain(|left| *left > 1e-9);
+        waiting += before - computing.len();
+        flushing.retain(|left| *left > 1e-9);
+        for ended in 0..in_service - flushing.len() {
+            let now = Nanos((now_ms * 1e6) as u64);
+            let in_service = in_service - ended;
+            control.completed(now, Completion { in_service, ..completion(waiting > 0) });
+            computing.push(computes_ms);
+            done += 1;
+        }
+    }
+    f64::from(done) / f64::from(seconds)
+}
+
+#[test]
+fn a_crowd_that_computes_and_waits_together_is_thinned_out() {
+    for clients in [8, 16, 32, 100] {
+        let [mut all, mut fewer] = [128, 128].map(|depth| DepthControl::new(depth, 128));
+        fewer.set_may_be_crowded(true);
+        let rates = [&mut all, &mut fewer].map(|control| crowd(control, clients, (0.35, 0.27), 10));
+        let depth = fewer.depth();
+        assert!(
+            depth <= clients.div_ceil(2) && rates[1] > 1.2 * rates[0],
+            "{clients}: {rates:?} at a depth of {depth}"
+        );
+    }
+}
+
+#[test]
+fn a_crowd_at_a_device_that_serves_all_at_once_is_left_alone() {
+    for clients in [8, 16, 100] {
+        let mut run = Run::new(16);
+        run.control.set_may_be_crowded(true);
+        let rate = run.go(20, clients, 1000, |_, random| 4.5 + random);
+        assert!(rate > 0.95 * clients as f64 / 0.005, "{clients}: {rate}");
+    }
+}

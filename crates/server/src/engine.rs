@@ -42,8 +42,10 @@ const FLUSH_WORK: Nanos = Nanos::from_micros(1);
 /// Flushes that bring so much each to the device, on average, may be too many at once even if one job has all of them. Of those that
 /// bring less the kernel does many together, and none should wait.
 const CROWDING_MIN: u64 = 128 << 10;
+/// And no longer once it is so little: where few bring much and many bring little, the average is now more and now less.
+const CROWDING_STILL: u64 = CROWDING_MIN / 4;
 /// Weight of one flush in that average, as its inverse.
-const FLUSH_WEIGHT: u64 = 8;
+const FLUSH_WEIGHT: u64 = 32;
 /// Jobs of which is known when they had a flush served.
 const REMEMBERED_JOBS_MAX: usize = 1_024;
 /// Stands for the job of the scrub, which has none.
@@ -334,9 +336,9 @@ impl Engine {
         self.flush_bytes.store(before - before / FLUSH_WEIGHT + bytes.0 / FLUSH_WEIGHT, Ordering::Relaxed);
     }
 
-    /// Whether several flushes at once may be too many, however many jobs they are of.
-    fn may_flushes_crowd(&self) -> bool {
-        self.flush_bytes.load(Ordering::Relaxed) >= CROWDING_MIN
+    /// Whether several flushes at once may be too many, be they of one job; `so_far` is what was said before.
+    fn may_flushes_crowd(&self, so_far: bool) -> bool {
+        self.flush_bytes.load(Ordering::Relaxed) >= if so_far { CROWDING_STILL } else { CROWDING_MIN }
     }
 
     /// A flush of `job` has been served, by a thread that is about to take `taking` tasks.
@@ -345,7 +347,8 @@ impl Engine {
         let (in_service, is_backlogged) = (state.flushing.len(), !state.flushes.is_empty());
         let (job_or_nobody, work, attributed) = (job.unwrap_or(NOBODY), FLUSH_WORK, None);
         let done = Completion { job: job_or_nobody, work, attributed, in_service, is_backlogged };
-        state.flush_depth.set_may_be_crowded(self.may_flushes_crowd());
+        let may_be_crowded = self.may_flushes_crowd(state.flush_depth.may_be_crowded());
+        state.flush_depth.set_may_be_crowded(may_be_crowded);
         state.flush_depth.completed(now, done);
         if let Some(at) = state.flushing.iter().position(|one| *one == job) {
             state.flushing.swap_remove(at);
@@ -471,11 +474,16 @@ mod tests {
     #[test]
     fn flushes_of_much_may_crowd_and_those_of_little_not() {
         let engine = Engine::new(4, false);
-        let flushed = |bytes| (0..50).for_each(|_| engine.flushed(Bytes(bytes)));
-        for (bytes, may) in [(0, false), (1 << 20, true), (4096, false), (256 << 10, true)] {
-            flushed(bytes);
-            assert_eq!(engine.may_flushes_crowd(), may, "{bytes}");
-        }
+        let mut may = false;
+        let mut after = |flushes: u32, bytes: u64| {
+            (0..flushes).for_each(|_| engine.flushed(Bytes(bytes)));
+            may = engine.may_flushes_crowd(may);
+            may
+        };
+        assert!(!after(1000, 64 << 10));
+        assert!(after(100, 256 << 10));
+        assert!(after(1000, 64 << 10), "what they bring changes from one to the next");
+        assert!(!after(200, 4096));
     }
 
     #[test]

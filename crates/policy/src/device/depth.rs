@@ -240,7 +240,20 @@ impl DepthControl {
 
     /// Whether fewer requests may do more work even where nobody waits and one job is alone: then fewer are tried. False at first.
     pub fn set_may_be_crowded(&mut self, may_be_crowded: bool) {
+        if may_be_crowded == self.may_be_crowded {
+            return;
+        }
         self.may_be_crowded = may_be_crowded;
+        // What was found was found of other requests.
+        self.rest = REST_MIN;
+        if let State::Resting { since, until, .. } = &mut self.state {
+            *until = *since;
+        }
+    }
+
+    /// See [`Self::set_may_be_crowded`].
+    pub fn may_be_crowded(&self) -> bool {
+        self.may_be_crowded
     }
 
     /// Requests that the device may be given at once.

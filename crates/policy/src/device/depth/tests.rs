@@ -5,6 +5,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// How long a request takes that begins while so many are in service, itself among them.
 type Service = fn(in_service: usize, random: f64) -> f64;
@@ -434,13 +435,14 @@ fn what_is_done_while_more_than_a_slot_is_kept_free_says_nothing() {
     assert!(rights > 45_000, "{rights}");
 }
 
-/// Flushes in a second of `clients` programs, each of which computes for so long if it has the processors to itself and flushes for so long if it
+/// Flushes per second of `clients` programs, each of which computes for so long if it has the processors to itself and flushes for so long if it
 /// has the device to itself. Whoever computes shares the processors evenly, and so do flushes the device: who begins together ends together.
-fn crowd(control: &mut DepthControl, clients: usize, (computes_ms, flushes_ms): (f64, f64), seconds: u32) -> f64 {
+fn crowd(control: &mut DepthControl, clients: usize, (computes_ms, flushes_ms): (f64, f64), time_s: Range<u32>) -> f64 {
     let mut computing = vec![computes_ms; clients];
     let (mut flushing, mut waiting): (Vec<f64>, usize) = (Vec::new(), 0);
-    let (mut now_ms, mut done) = (0.0, 0);
-    while now_ms < f64::from(seconds) * 1e3 {
+    let [mut now_ms, end_ms] = [time_s.start, time_s.end].map(|second| f64::from(second) * 1e3);
+    let mut done = 0;
+    while now_ms < end_ms {
         let now = Nanos((now_ms * 1e6) as u64);
         while waiting > 0 && flushing.len() < control.limit() {
             if flushing.is_empty() {
@@ -469,7 +471,7 @@ fn crowd(control: &mut DepthControl, clients: usize, (computes_ms, flushes_ms): 
             done += 1;
         }
     }
-    f64::from(done) / f64::from(seconds)
+    f64::from(done) / time_s.len() as f64
 }
 
 #[test]
@@ -477,7 +479,7 @@ fn a_crowd_that_computes_and_waits_together_is_thinned_out() {
     for clients in [8, 16, 32, 100] {
         let [mut all, mut fewer] = [128, 128].map(|depth| DepthControl::new(depth, 128));
         fewer.set_may_be_crowded(true);
-        let rates = [&mut all, &mut fewer].map(|control| crowd(control, clients, (0.35, 0.27), 10));
+        let rates = [&mut all, &mut fewer].map(|control| crowd(control, clients, (0.35, 0.27), 0..10));
         let depth = fewer.depth();
         assert!(
             depth <= clients.div_ceil(2) && rates[1] > 1.2 * rates[0],
@@ -494,4 +496,15 @@ fn a_crowd_at_a_device_that_serves_all_at_once_is_left_alone() {
         let rate = run.go(20, clients, 1000, |_, random| 4.5 + random);
         assert!(rate > 0.95 * clients as f64 / 0.005, "{clients}: {rate}");
     }
+}
+
+/// Many flushes of little were best, and now each brings much.
+#[test]
+fn what_was_found_of_other_requests_is_soon_tried_again() {
+    let mut run = Run::new(16);
+    run.go(60, 200, 1000, |_, _| 5.0);
+    assert_eq!(run.control.depth(), 128);
+    run.control.set_may_be_crowded(true);
+    let rate = crowd(&mut run.control, 16, (0.35, 0.27), 60..65);
+    assert!(rate > 2200.0, "{rate} at a depth of {}", run.control.depth());
 }

@@ -204,5 +204,6 @@ fn job_status(
         written_bytes_total: to.written_bytes,
         requests_total: to.requests,
         service_ns_total: to.data_service_ns + to.metadata_service_ns,
+        data_service_ns_total: to.data_service_ns,
     }
 }

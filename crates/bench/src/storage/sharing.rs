@@ -29,13 +29,18 @@ const LEAST: f64 = 0.97;
 const TURNS: u64 = 2;
 /// How often the kernel is made to forget what was read: jobs go through their files again and again.
 const FORGET_NS: u64 = 400_000_000;
+/// The same where somebody reads [`LARGE_BYTES`] and more at a time: in [`FORGET_NS`] a third of the files might be read, and the more of
+/// them is in memory the faster.
+const FORGET_LARGE_NS: u64 = FORGET_NS / 4;
+/// See [`FORGET_LARGE_NS`].
+const LARGE_BYTES: u64 = 64 * KIB;
 /// When the jobs are looked at, in parts of the turns.
 const LOOKS: [(u64, u64); 2] = [(2, 5), (4, 5)];
 /// What is looked at later than this part of a turn may be the end of the jobs.
 const LATE_PART: u64 = 2;
 const JOBS: [&str; 2] = ["first", "second"];
 
-/// What a job received between two looks.
+/// What a job received of the data between two looks.
 #[derive(Clone, Copy, Debug)]
 struct Received {
     service_ns: u64,
@@ -102,19 +107,22 @@ fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
 struct Forgetting {
     cached: Cached,
     began: SystemTime,
+    every_ns: u64,
     last_ns: u64,
 }
 
 impl Forgetting {
-    /// Nothing of the files is in memory.
-    fn begin(bench: &Bench) -> Result<Self> {
+    /// Nothing of the files is in memory. These are going to be read.
+    fn begin(bench: &Bench, loads: &[&Load]) -> Result<Self> {
         bench.forget()?;
-        Ok(Self { cached: bench.cached()?, began: SystemTime::now(), last_ns: now_ns() })
+        let is_large = loads.iter().any(|load| load.block_bytes >= LARGE_BYTES);
+        let every_ns = if is_large { FORGET_LARGE_NS } else { FORGET_NS };
+        Ok(Self { cached: bench.cached()?, began: SystemTime::now(), every_ns, last_ns: now_ns() })
     }
 
-    /// To be called more often than each [`FORGET_NS`].
+    /// To be called often.
     fn go_on(&mut self) -> Result<()> {
-        if now_ns() > self.last_ns + FORGET_NS {
+        if now_ns() > self.last_ns + self.every_ns {
             self.cached.forget_unchanged(self.began)?;
             self.last_ns = now_ns();
         }
@@ -125,7 +133,7 @@ impl Forgetting {
 /// Calls per second of a job alone of whose files the kernel forgets what was read as often as of those of two jobs.
 fn alone(bench: &Bench, load: &Load) -> Result<f64> {
     bench.session.undisturbed(|| {
-        let mut forgetting = Forgetting::begin(bench)?;
+        let mut forgetting = Forgetting::begin(bench, &[load])?;
         let mut program = bench.start("alone", load, Some(JOBS[0]), 0)?;
         while program.is_running()? {
             bench.session.nap(POLL)?;
@@ -203,7 +211,7 @@ fn together(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<[
 
 /// Two jobs at once, on files of their own; what each received in the steady part, and the depth of the target at its end.
 fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<([Received; 2], Option<u64>)> {
-    let mut forgetting = Forgetting::begin(bench)?;
+    let mut forgetting = Forgetting::begin(bench, &[one, other])?;
     let before = bench.server.status()?;
     let half = bench.pool.files / 2;
     let mut programs =
@@ -238,7 +246,7 @@ fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<([Received; 2]
         let [before, after] = [0, 1].map(|at: usize| status_of(&statuses[at], job));
         let (before, after) = (before.context("a job is not known")?, after.context("a job is not known")?);
         Ok(Received {
-            service_ns: after.service_ns_total - before.service_ns_total,
+            service_ns: after.data_service_ns_total - before.data_service_ns_total,
             bytes: moved(after) - moved(before),
             operations: after.requests_total - before.requests_total,
             seconds,

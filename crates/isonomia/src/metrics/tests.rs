@@ -33,6 +33,7 @@ pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStat
         written_bytes_total: service_ms << 20,
         requests_total: service_ms,
         service_ns_total: service_ms * 1_000_000,
+        data_service_ns_total: service_ms * 1_000_000,
         data_service_ns: 0,
         metadata_service_ns: 0,
     }

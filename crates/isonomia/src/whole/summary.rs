@@ -210,6 +210,7 @@ fn add(sum: &mut JobStatus, job: &JobStatus) {
     sum.written_bytes_total += job.written_bytes_total;
     sum.requests_total += job.requests_total;
     sum.service_ns_total += job.service_ns_total;
+    sum.data_service_ns_total += job.data_service_ns_total;
 }
 
 #[cfg(test)]

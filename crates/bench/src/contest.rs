@@ -178,5 +178,5 @@ fn service_between(before: &[Status], after: &[Status], job: &Contestant) -> Vec
 
 /// Service cost of a job since the server's start; 0 if the server does not know it.
 fn service_ns(status: &Status, job: &Contestant) -> u64 {
-    status.jobs.iter().find(|one| one.job == job.identity.job).map_or(0, |one| one.service_ns_total)
+    status.jobs.iter().find(|one| one.job == job.identity.job).map_or(0, |one| one.data_service_ns_total)
 }

@@ -42,10 +42,13 @@ const FLUSH_WORK: Nanos = Nanos::from_micros(1);
 /// Flushes that bring so much each to the device, on average, may be too many at once even if one job has all of them. Of those that
 /// bring less the kernel does many together, and none should wait.
 const CROWDING_MIN: u64 = 128 << 10;
-/// And no longer once it is so little: where few bring much and many bring little, the average is now more and now less.
+/// Once the average is below this they no longer count as too many. It is far lower, so that a mix of large and small flushes does not
+/// switch back and forth.
 const CROWDING_STILL: u64 = CROWDING_MIN / 4;
 /// Weight of one flush in that average, as its inverse.
 const FLUSH_WEIGHT: u64 = 32;
+/// What one flush counts as in it at most, whatever it brings.
+const FLUSH_BYTES_MAX: u64 = 4 * CROWDING_MIN;
 /// Jobs of which is known when they had a flush served.
 const REMEMBERED_JOBS_MAX: usize = 1_024;
 /// Stands for the job of the scrub, which has none.
@@ -331,12 +334,12 @@ impl Engine {
 
     /// A flush has brought so much to the device.
     pub fn flushed(&self, bytes: Bytes) {
-        let before = self.flush_bytes.load(Ordering::Relaxed);
-        // Of two at once one may not be counted.
-        self.flush_bytes.store(before - before / FLUSH_WEIGHT + bytes.0 / FLUSH_WEIGHT, Ordering::Relaxed);
+        let (before, bytes) = (self.flush_bytes.load(Ordering::Relaxed), bytes.0.min(FLUSH_BYTES_MAX));
+        // Of two flushes that end at the same moment one may be lost; an average can bear that.
+        self.flush_bytes.store(before - before / FLUSH_WEIGHT + bytes / FLUSH_WEIGHT, Ordering::Relaxed);
     }
 
-    /// Whether several flushes at once may be too many, be they of one job; `so_far` is what was said before.
+    /// Whether several flushes at once may be too many, even if all are of one job; `so_far` is the answer last time.
     fn may_flushes_crowd(&self, so_far: bool) -> bool {
         self.flush_bytes.load(Ordering::Relaxed) >= if so_far { CROWDING_STILL } else { CROWDING_MIN }
     }
@@ -484,6 +487,7 @@ mod tests {
         assert!(after(100, 256 << 10));
         assert!(after(1000, 64 << 10), "what they bring changes from one to the next");
         assert!(!after(200, 4096));
+        assert!(!after(1, 1 << 30), "one says little of the others");
     }
 
     #[test]

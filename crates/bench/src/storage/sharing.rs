@@ -29,10 +29,12 @@ const LEAST: f64 = 0.97;
 const TURNS: u64 = 2;
 /// How often the kernel is made to forget what was read: jobs go through their files again and again.
 const FORGET_NS: u64 = 400_000_000;
-/// The same where somebody reads [`LARGE_BYTES`] and more at a time: in [`FORGET_NS`] a third of the files might be read, and the more of
-/// them is in memory the faster.
-const FORGET_LARGE_NS: u64 = FORGET_NS / 4;
-/// See [`FORGET_LARGE_NS`].
+/// And after so many bytes, if a job's blocks are [`LARGE_BYTES`] or more: it could read all of its files within [`FORGET_NS`], and from then
+/// on be served from memory.
+const FORGET_BYTES: u64 = 64 * MIB;
+/// How often the server is asked how many those are.
+const ASK_NS: u64 = 100_000_000;
+/// See [`FORGET_BYTES`].
 const LARGE_BYTES: u64 = 64 * KIB;
 /// When the jobs are looked at, in parts of the turns.
 const LOOKS: [(u64, u64); 2] = [(2, 5), (4, 5)];
@@ -40,11 +42,13 @@ const LOOKS: [(u64, u64); 2] = [(2, 5), (4, 5)];
 const LATE_PART: u64 = 2;
 const JOBS: [&str; 2] = ["first", "second"];
 
-/// What a job received of the data between two looks.
+/// What a job received between two looks.
 #[derive(Clone, Copy, Debug)]
 struct Received {
+    /// Of data targets.
     service_ns: u64,
     bytes: u64,
+    /// Of metadata as well.
     operations: u64,
     seconds: f64,
 }
@@ -107,37 +111,44 @@ fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
 struct Forgetting {
     cached: Cached,
     began: SystemTime,
-    every_ns: u64,
     last_ns: u64,
+    last_bytes: u64,
+    asked_ns: u64,
 }
 
 impl Forgetting {
-    /// Nothing of the files is in memory. These are going to be read.
-    fn begin(bench: &Bench, loads: &[&Load]) -> Result<Self> {
+    /// Nothing of the files is in memory. So much was read before.
+    fn begin(bench: &Bench, bytes: u64) -> Result<Self> {
         bench.forget()?;
-        let is_large = loads.iter().any(|load| load.block_bytes >= LARGE_BYTES);
-        let every_ns = if is_large { FORGET_LARGE_NS } else { FORGET_NS };
-        Ok(Self { cached: bench.cached()?, began: SystemTime::now(), every_ns, last_ns: now_ns() })
+        let now_ns = now_ns();
+        let (began, last_ns, last_bytes, asked_ns) = (SystemTime::now(), now_ns, bytes, now_ns);
+        Ok(Self { cached: bench.cached()?, began, last_ns, last_bytes, asked_ns })
     }
 
-    /// To be called often.
-    fn go_on(&mut self) -> Result<()> {
-        if now_ns() > self.last_ns + self.every_ns {
+    /// To be called often. `read` gives the bytes that have been read, if they matter.
+    fn go_on(&mut self, read: impl FnOnce() -> Result<Option<u64>>) -> Result<()> {
+        let mut bytes = self.last_bytes;
+        if now_ns() > self.asked_ns + ASK_NS {
+            bytes = read()?.unwrap_or(bytes);
+            self.asked_ns = now_ns();
+        }
+        if bytes > self.last_bytes + FORGET_BYTES || now_ns() > self.last_ns + FORGET_NS {
             self.cached.forget_unchanged(self.began)?;
             self.last_ns = now_ns();
+            self.last_bytes = bytes;
         }
         Ok(())
     }
 }
 
-/// Calls per second of a job alone of whose files the kernel forgets what was read as often as of those of two jobs.
+/// Calls per second of a job alone that reads little at a time, and of whose files the kernel forgets what was read as often as of those of two jobs.
 fn alone(bench: &Bench, load: &Load) -> Result<f64> {
     bench.session.undisturbed(|| {
-        let mut forgetting = Forgetting::begin(bench, &[load])?;
+        let mut forgetting = Forgetting::begin(bench, 0)?;
         let mut program = bench.start("alone", load, Some(JOBS[0]), 0)?;
         while program.is_running()? {
             bench.session.nap(POLL)?;
-            forgetting.go_on()?;
+            forgetting.go_on(|| Ok(None))?;
         }
         Ok(program.finish(bench.session, bench.patience())?.iops)
     })
@@ -211,8 +222,8 @@ fn together(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<[
 
 /// Two jobs at once, on files of their own; what each received in the steady part, and the depth of the target at its end.
 fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<([Received; 2], Option<u64>)> {
-    let mut forgetting = Forgetting::begin(bench, &[one, other])?;
     let before = bench.server.status()?;
+    let mut forgetting = Forgetting::begin(bench, read_bytes(&before))?;
     let half = bench.pool.files / 2;
     let mut programs =
         [bench.start(JOBS[0], one, Some(JOBS[0]), 0)?, bench.start(JOBS[1], other, Some(JOBS[1]), half)?];
@@ -223,13 +234,15 @@ fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<([Received; 2]
         ensure!(now_ns() < deadline_ns, "the jobs do not begin");
         bench.session.nap(POLL)?;
     }
+    let is_large = [one, other].iter().any(|load| load.block_bytes >= LARGE_BYTES);
     let turn_ns = TURNS * bench.configuration.turn_ns;
     let looks = LOOKS.map(|(part, parts)| now_ns() + turn_ns * part / parts);
     let (mut statuses, mut times) = (Vec::new(), Vec::new());
     for at in looks {
         while now_ns() < at {
             bench.session.nap(POLL.min(Duration::from_nanos(at.saturating_sub(now_ns()))))?;
-            forgetting.go_on()?;
+            let server = &mut bench.server;
+            forgetting.go_on(|| is_large.then(|| Ok(read_bytes(&server.status()?))).transpose())?;
         }
         ensure!(now_ns() < at + bench.configuration.turn_ns / LATE_PART, "the machine is too busy to look in time");
         statuses.push(bench.server.status()?);
@@ -262,6 +275,11 @@ fn status_of<'a>(status: &'a Status, job: &str) -> Option<&'a JobStatus> {
 
 fn moved(job: &JobStatus) -> u64 {
     job.read_bytes_total + job.written_bytes_total
+}
+
+/// What both jobs have read since the server was started.
+fn read_bytes(status: &Status) -> u64 {
+    JOBS.iter().filter_map(|job| status_of(status, job)).map(|job| job.read_bytes_total).sum()
 }
 
 fn bytes(status: &Status, job: &str) -> u64 {

@@ -31,7 +31,7 @@
 //! **What time is worth.** Requests of a target that memory serves are charged the work of serving them, which is not the
 //! device's time: a millisecond of a device that is otherwise idle must not cost a job a thousand reads from memory. So
 //! attributed time is charged at a rate, the [`Worth`] of the device's time, which is the same for all: the work of the
-//! requests that the device did in its latest ten seconds over the time that they were attributed. Together they are charged their work, and
+//! requests that the device did lately over the time that they were attributed (what is ten seconds of its time old counts for a third). Together they are charged their work, and
 //! among themselves they divide it by time: what is said above holds of time at that rate.
 //!
 //! What is *not* promised: that attributed time is what a request would have taken alone. On a device that queues what it
@@ -120,10 +120,11 @@ impl Attribution {
     }
 }
 
-/// What the device did so much of its time ago counts for a third (1/e). While the rate changes, time that the one had is charged at
-/// another rate than time that the other had, and shares of the sum are not shares of the time: so it changes slowly, however much the requests of
-/// one moment differ from those of the next.
+/// A request that ended this much of the device's time ago has 1/e of the weight of one that ends now. The rate has to change slowly: if
+/// it jumps, one job's time is charged at another rate than another job's, and equal charges are no longer equal times.
 const WORTH_MEMORY: Nanos = Nanos::from_secs(10);
+/// A longer time counts as this: a device that hung says nothing of what its time is worth afterwards.
+const WORTH_TIME_MAX: Nanos = Nanos::from_secs(1);
 
 /// What the device's time is worth in work: see the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -135,6 +136,7 @@ pub struct Worth {
 impl Worth {
     /// A request that is worth `work` was attributed so much.
     pub fn note(&mut self, work: Nanos, attributed: Nanos) {
+        let attributed = attributed.min(WORTH_TIME_MAX);
         let fade = (-(attributed.0 as f64) / WORTH_MEMORY.0 as f64).exp();
         self.work_ns = self.work_ns * fade + work.0 as f64;
         self.attributed_ns = self.attributed_ns * fade + attributed.0 as f64;
@@ -186,7 +188,7 @@ mod tests {
         assert!((charged[1] as f64 / charged[0] as f64 / 3.0 - 1.0).abs() < 0.02, "{charged:?}");
     }
 
-    /// A thousand requests of the one, which the host has in its memory more or less, and then some of the other, which take long.
+    /// In turn, a thousand short requests of one job, and twenty long ones of another, which together take as long.
     #[test]
     fn who_has_the_device_in_turn_is_charged_at_one_rate() {
         let (mut worth, mut charged) = (Worth::default(), [0; 2]);

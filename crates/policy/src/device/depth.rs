@@ -9,8 +9,8 @@
 //! quick search (`ramp`), which takes a round of requests for each doubling, and to which it goes back when a trial
 //! finds that twice as many do much more.
 //!
-//! A trial says something only while requests wait for the shallower depth of the two: a window in which the device was
-//! not given what it could take does not count.
+//! A trial says something only while requests wait for the shallower depth of the two, unless they may crowd (see below): a window in
+//! which the device was not given what it could take does not count.
 //!
 //! **Work is counted at the prices of the device** (`tally`). Another depth is another mix: the deeper the device's
 //! own queue, the more of it belongs to whoever brings more or larger requests. Counted in bytes or operations such a depth
@@ -91,9 +91,9 @@ const IDLE_MAX: f64 = 0.2;
 /// So many windows in a row with more of them end a trial, or begin one of fewer than there are. A single one may be the
 /// processor's fault.
 const IDLE_WINDOWS: u32 = 4;
-/// So few at once do not crowd a device.
+/// Fewer requests than this at once are no crowd.
 const CROWD_MIN: usize = 8;
-/// A device that idles for so long is not waiting for a crowd that computes.
+/// After a longer pause the device was not just waiting for a crowd that computes: the window begins anew.
 const CROWD_PAUSE_MIN: Nanos = Nanos::from_millis(100);
 /// Between two trials that changed nothing, at first and at last.
 const REST_MIN: Nanos = Nanos::from_secs(1);
@@ -244,10 +244,12 @@ impl DepthControl {
             return;
         }
         self.may_be_crowded = may_be_crowded;
-        // What was found was found of other requests.
+        // What was found, and what a trial has seen, is of other requests.
         self.rest = REST_MIN;
-        if let State::Resting { since, until, .. } = &mut self.state {
-            *until = *since;
+        match &mut self.state {
+            State::Trying(_) => self.rest_now(self.last.0, None),
+            State::Resting { since, until, .. } => *until = (*since + REST_MIN).min(*until),
+            State::Ramping(_) => {}
         }
     }
 
@@ -269,7 +271,8 @@ impl DepthControl {
     /// The device had nothing to do until now, when it is given a request of `job`.
     pub fn begun(&mut self, now: Nanos, job: JobId) {
         let (last_at, was_backlogged) = self.last;
-        // Nobody wanted anything for a while: that says nothing of the device. Of a crowd all may compute for a while.
+        // Nobody wanted anything for a while: that says nothing of the device. All programs of a crowd may compute at the same time: a short pause belongs to
+        // its round.
         let pause_min = if self.may_be_crowded { CROWD_PAUSE_MIN } else { self.window_min() };
         let was_idle = !was_backlogged && now.since(last_at) > pause_min;
         if self.settling == 0 && (was_idle || self.window.is_none()) {
@@ -326,9 +329,10 @@ impl DepthControl {
         }
         let Some(mut window) = self.window.take() else { return };
         window.done.lasted = lasted;
-        // Where the deeper of two leaves nobody waiting, it does all there is to do, and so does the shallower of a crowd.
+        // Where the deeper of two leaves nobody waiting, it does all there is to do. The shallower of a crowd, if there were so many, may do more.
+        let is_crowded = self.may_be_crowded && window.most >= self.limit;
         let is_counted = matches!(&self.state, State::Trying(trial)
-            if self.may_be_crowded || self.limit == trial.other.max(self.depth));
+            if is_crowded || self.limit == trial.other.max(self.depth));
         let is_idle = !is_counted && window.idle as f64 > window.requests as f64 * IDLE_MAX;
         self.idle_windows = if is_idle { self.idle_windows + 1 } else { 0 };
         self.is_shared = window.is_shared;
@@ -357,7 +361,7 @@ impl DepthControl {
                 self.state = State::Ramping(Ramp::down(self.depth, most, window.done.clone()));
                 self.set_limit(most.div_ceil(2));
             }
-            // A round says too little: programs that have just been started come one after the other.
+            // Not by the quick search: its windows are one or two rounds, and programs that were just started do not come together yet.
             State::Ramping(_) if is_crowd => self.begin_trial(now, most.div_ceil(2), Then::Rest),
             State::Ramping(_) => {}
             State::Trying(_) => self.rest_now(now, None),

@@ -1,4 +1,4 @@
-//! What of a job is told.
+//! What the status tells of one job.
 
 use super::{ExclusiveJobStatus, LatenessStatus, PhaseStatus};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ fn claim() -> String {
     "claim".to_owned()
 }
 
-/// One job's state; rates and shares are those of the last [`Status::window_s`].
+/// One job's state; rates and shares are those of the last [`Status::window_s`](super::Status::window_s).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobStatus {
     /// The job's name.
@@ -33,7 +33,7 @@ pub struct JobStatus {
     pub share_due: f64,
     /// Fraction of the service that it received.
     pub share_received: f64,
-    /// Service of targets that it received, at their nominal cost; so that shares can be computed over several servers.
+    /// Service of targets that it received, as `data_service_ns_total` counts it; so that shares can be computed over several servers.
     #[serde(default)]
     pub data_service_ns: u64,
     /// The same of the metadata service.
@@ -68,8 +68,8 @@ pub struct JobStatus {
     pub requests_total: u64,
     /// Service cost since the start.
     pub service_ns_total: u64,
-    /// The part of it that is of data targets, which is what a policy divides of them: a real device's time at its worth. What metadata
-    /// operations take that wait is counted as it is.
+    /// The part of it at data targets, which is what a policy divides there: of a real device, its time at what that is worth. The rest, metadata
+    /// operations that wait, is plain time, so only this part shows the shares of a device.
     #[serde(default)]
     pub data_service_ns_total: u64,
 }

@@ -436,7 +436,7 @@ fn what_is_done_while_more_than_a_slot_is_kept_free_says_nothing() {
 }
 
 /// Flushes per second of `clients` programs, each of which computes for so long if it has the processors to itself and flushes for so long if it
-/// has the device to itself. Whoever computes shares the processors evenly, and so do flushes the device: who begins together ends together.
+/// has the device to itself. Those who compute share the processors evenly, those who flush share the device evenly: who begins together ends together.
 fn crowd(control: &mut DepthControl, clients: usize, (computes_ms, flushes_ms): (f64, f64), time_s: Range<u32>) -> f64 {
     let mut computing = vec![computes_ms; clients];
     let (mut flushing, mut waiting): (Vec<f64>, usize) = (Vec::new(), 0);
@@ -498,7 +498,20 @@ fn a_crowd_at_a_device_that_serves_all_at_once_is_left_alone() {
     }
 }
 
-/// Many flushes of little were best, and now each brings much.
+/// A crowd has come and gone, and a single program has been there for a while: what that one does tells nothing of a crowd.
+#[test]
+fn who_is_there_when_a_crowd_has_left_is_no_reason_for_a_lesser_depth() {
+    let mut control = DepthControl::new(64, 128);
+    control.set_may_be_crowded(true);
+    let rate = crowd(&mut control, 16, (0.35, 0.27), 0..5);
+    let depth = control.depth();
+    crowd(&mut control, 1, (0.35, 0.27), 5..60);
+    assert_eq!(control.depth(), depth);
+    let again = crowd(&mut control, 16, (0.35, 0.27), 60..65);
+    assert!(again > 0.95 * rate, "{again} after {rate}");
+}
+
+/// At first flushes bring little, and the greatest depth is best; then each brings much.
 #[test]
 fn what_was_found_of_other_requests_is_soon_tried_again() {
     let mut run = Run::new(16);

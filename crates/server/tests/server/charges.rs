@@ -22,6 +22,11 @@ fn charged_ns(running: &Running) -> u64 {
     running.server().status().jobs.iter().map(|job| job.service_ns_total).sum()
 }
 
+/// The part of it at data targets.
+fn charged_for_data_ns(running: &Running) -> u64 {
+    running.server().status().jobs.iter().map(|job| job.data_service_ns_total).sum()
+}
+
 fn channel(running: &Running, job: &str) -> Channel {
     let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
     let identity = Identity { client: 7, claims, ..Identity::default() };
@@ -55,6 +60,21 @@ fn a_large_write_is_one_operation_still() {
     assert_eq!(client.write_at(&file, 0, &vec![1; 1 << 20]).unwrap(), 1 << 20);
     let cost = charged_ns(&running) - before;
     assert!((MIB_NS..MIB_NS + 2 * OPERATION_NS).contains(&cost), "{cost} ns");
+}
+
+#[test]
+fn what_metadata_costs_is_told_apart_from_what_data_does() {
+    let running = start(|_| {});
+    let client = running.client(&running.addresses[0], "", 20);
+    let file = client.open(Ino::ROOT, b"file", &create()).unwrap();
+    let (all, data) = (charged_ns(&running), charged_for_data_ns(&running));
+    for _ in 0..100 {
+        client.get_attr(Ino::ROOT, b"file", true).unwrap();
+    }
+    assert!(charged_ns(&running) > all);
+    assert_eq!(charged_for_data_ns(&running), data);
+    client.write_at(&file, 0, &vec![1; 1 << 20]).unwrap();
+    assert!(charged_for_data_ns(&running) >= data + MIB_NS);
 }
 
 #[test]

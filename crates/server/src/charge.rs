@@ -153,3 +153,30 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use isonomia_testbed::skip;
+    use isonomia_units::{JobInfo, TargetId};
+
+    #[test]
+    fn a_target_hears_what_flushes_of_it_bring() {
+        let dir = tempfile::tempdir().unwrap();
+        let core = testing::core(dir.path(), false);
+        if core.store.objects().is_volatile() {
+            return skip("temporary directories are in memory");
+        }
+        let job = core.jobs.join(JobInfo::new("j", "u", "g")).unwrap().job;
+        let header = RequestHeader { target: TargetId(0).0, ..RequestHeader::new(Op::Fsync, Ino(7)) };
+        let flush = Pending { op: Op::Fsync, header, ..testing::write(&job) };
+        let charged = Charged { service: Nanos::ZERO, is_by_time: true };
+        for _ in 0..100 {
+            core.unsynced.wrote(Ino(7), Bytes(1 << 20));
+            core.settle(&flush, &ReplyHeader::ok(1, 0, 0), charged);
+        }
+        assert!(core.targets[1].engine.may_flushes_crowd(false));
+        assert!(!core.targets[0].engine.may_flushes_crowd(false), "they are of another target");
+    }
+}

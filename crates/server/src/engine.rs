@@ -340,7 +340,7 @@ impl Engine {
     }
 
     /// Whether several flushes at once may be too many, even if all are of one job; `so_far` is the answer last time.
-    fn may_flushes_crowd(&self, so_far: bool) -> bool {
+    pub fn may_flushes_crowd(&self, so_far: bool) -> bool {
         self.flush_bytes.load(Ordering::Relaxed) >= if so_far { CROWDING_STILL } else { CROWDING_MIN }
     }
 

@@ -95,8 +95,9 @@ impl Core {
                 || misses.are_some() && target.read_ahead.is_some() && self.fetches.are_on() && self.is_missing(work))
     }
 
-    /// Has the kernel bring what a read waits for to memory; gives it back where that is not possible, or not all.
-    pub fn fetch(&self, target: &Target, mut work: Box<Work>) -> Result<(), Box<Work>> {
+    /// Has the kernel bring what a read waits for to memory; gives it back where that is not possible, or not all. `is_missing` if the
+    /// host said that it waits.
+    pub fn fetch(&self, target: &Target, mut work: Box<Work>, is_missing: bool) -> Result<(), Box<Work>> {
         OWN.with_borrow_mut(|own| {
             work.pending.neighbours = Bytes(0);
             let Some(own) = own else { return Err(work) };
@@ -109,7 +110,8 @@ impl Core {
             }
             own.free.pop();
             own.fresh.push(entry);
-            self.fetches.table(own.number)[entry] = Some(Fetch { target: target.index, work, entered: None });
+            self.fetches.table(own.number)[entry] =
+                Some(Fetch { target: target.index, work, is_missing, entered: None });
             Ok(())
         })
     }
@@ -149,7 +151,7 @@ impl Core {
     }
 
     fn answer_fetched(&self, fetch: Fetch, scratch: &mut Vec<u8>) {
-        let Fetch { target, work, entered } = fetch;
+        let Fetch { target, work, entered, .. } = fetch;
         let target = &self.targets[target];
         if work.pending.connection.is_closed() {
             target.give_up(&work.pending, work.id);
@@ -238,8 +240,9 @@ impl Own {
             let is_at_once = clock::now().since(begun) < at_once_max;
             let ready = &self.ready;
             let mut table = core.fetches.table(self.number);
-            for entry in self.fresh.drain(..).filter(|entry| !is_at_once || !ready.contains(entry)) {
-                if let Some(fetch) = &mut table[entry] {
+            for entry in self.fresh.drain(..) {
+                let is_in_memory = is_at_once && ready.contains(&entry);
+                if let Some(fetch) = table[entry].as_mut().filter(|fetch| fetch.is_missing || !is_in_memory) {
                     let id = fetch.work.id;
                     core.enter(&core.targets[fetch.target], begun, &mut fetch.work.pending, id);
                     fetch.entered = Some(begun);

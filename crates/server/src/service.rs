@@ -41,14 +41,14 @@ impl Core {
         if kind == Kind::Read && target.engine.may_tell() {
             let is_asked_first = self.expects_fetch(target, &work);
             if is_asked_first {
-                let Err(unfetched) = self.fetch(target, work) else { return };
+                let Err(unfetched) = self.fetch(target, work, false) else { return };
                 work = unfetched;
             }
             match self.read_cached(&work, scratch) {
                 Tried::Done(reply, payload) => return self.complete(target, work, reply, payload, clock::now()),
                 Tried::WouldWait => {
                     if !is_asked_first {
-                        let Err(unfetched) = self.fetch(target, work) else { return };
+                        let Err(unfetched) = self.fetch(target, work, true) else { return };
                         work = unfetched;
                     }
                     return self.wait_or_leave(target, work, scratch);

@@ -156,7 +156,7 @@ fn what_a_worker_has_under_way_is_answered_once_whether_it_is_kept_waiting_or_no
         return skip("no io_uring");
     }
     // Asked for and answered by the worker.
-    assert!(core.fetch(target, fixture.read()).is_ok() && are_under_way() && gathered() == Some(1));
+    assert!(core.fetch(target, fixture.read(), false).is_ok() && are_under_way() && gathered() == Some(1));
     until("it comes", || core.advance_fetches(&mut Vec::new()));
     assert!(!are_under_way());
     assert_eq!(fixture.in_service(), 0);
@@ -164,7 +164,7 @@ fn what_a_worker_has_under_way_is_answered_once_whether_it_is_kept_waiting_or_no
     let fixture = Fixture::new();
     let (core, target) = (&fixture.core, &fixture.core.targets[1]);
     core.begin_fetches(0);
-    assert!(core.fetch(target, fixture.read()).is_ok());
+    assert!(core.fetch(target, fixture.read(), false).is_ok());
     core.rescue_from(0);
     until("a thread serves it", || fixture.in_service() == 0);
     assert!(are_under_way(), "the kernel's word on it is still to come");
@@ -174,10 +174,30 @@ fn what_a_worker_has_under_way_is_answered_once_whether_it_is_kept_waiting_or_no
     let fixture = Fixture::new();
     let (core, target) = (&fixture.core, &fixture.core.targets[1]);
     core.begin_fetches(0);
-    assert!(core.fetch(target, fixture.read()).is_ok());
+    assert!(core.fetch(target, fixture.read(), false).is_ok());
     core.end_fetches();
     until("a thread serves it", || fixture.in_service() == 0);
     core.targets[1].engine.stop();
+}
+
+#[test]
+fn a_read_of_which_the_host_said_that_it_waits_is_one_for_the_device_however_soon_it_comes() {
+    let fixture = Fixture::new();
+    let (core, target) = (&fixture.core, &fixture.core.targets[1]);
+    core.begin_fetches(0);
+    if !core.fetches.are_on() {
+        return skip("no io_uring");
+    }
+    // All of it is in memory.
+    let is_for_device = |is_missing| {
+        assert!(core.fetch(target, fixture.read(), is_missing).is_ok());
+        OWN.with_borrow_mut(|own| own.as_mut().unwrap().advance(core)).unwrap();
+        let is_entered = core.fetches.table(0).iter().flatten().all(|fetch| fetch.entered.is_some());
+        until("it comes", || core.advance_fetches(&mut Vec::new()));
+        is_entered
+    };
+    assert!((0..50).all(|_| is_for_device(true)));
+    until("one comes at once", || !is_for_device(false));
 }
 
 #[test]
@@ -192,7 +212,7 @@ fn a_worker_that_has_more_to_answer_than_it_gets_on_with_wakes_another() {
     core.awake.store(2, Ordering::SeqCst);
     let is_rung = || core.take_events(clock::now(), Some(Nanos::ZERO));
     let answer_all = |count| {
-        (0..count).for_each(|_| assert!(core.fetch(target, fixture.read()).is_ok()));
+        (0..count).for_each(|_| assert!(core.fetch(target, fixture.read(), false).is_ok()));
         until("they come", || {
             core.advance_fetches(&mut Vec::new());
             !are_under_way()
@@ -236,7 +256,7 @@ fn where_the_host_does_not_tell_what_is_in_memory_the_kernel_is_not_asked_again(
     if !core.fetches.are_on() {
         return skip("no io_uring");
     }
-    assert!(target.engine.may_tell() && core.fetch(target, fixture.read()).is_ok());
+    assert!(target.engine.may_tell() && core.fetch(target, fixture.read(), false).is_ok());
     until("it comes", || core.advance_fetches(&mut Vec::new()));
     assert!(!target.engine.may_tell());
     until("a thread serves it", || fixture.in_service() == 0);

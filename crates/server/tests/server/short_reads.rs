@@ -102,7 +102,8 @@ fn neighbours_are_read_with_short_reads_of_who_is_alone_or_pays_for_them() {
             return skip("the host does not tell what it has in memory, or keeps it");
         };
         let is_more = |cached: usize| cached > PAGES / 2 + 10;
-        assert!(if are_paid { is_more(shared) } else { shared == PAGES / 2 }, "{policy}: {shared}");
+        // The host may have dropped some meanwhile, for want of memory.
+        assert!(if are_paid { is_more(shared) } else { shared <= PAGES / 2 }, "{policy}: {shared}");
         if is_class {
             continue;
         }

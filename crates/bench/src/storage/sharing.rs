@@ -1,8 +1,9 @@
 //! Two jobs under `job-fair`, and one alone under it and under `fifo`.
 //!
 //! What a job can take is bounded by its processes, each of which has one request under way: where the device serves many
-//! at once, one process cannot take half of it. So what is due to a job is half of what both get, or what it gets alone,
-//! whichever is less.
+//! at once, one process cannot take half of it. So what is due to it is half of the service, or as many calls as it gets alone,
+//! whichever it is nearer to. Calls are told beside it as well, of half of both jobs' or of those alone: where calls of the one take more
+//! of the device's time than those of the other, half of the service is fewer of them.
 
 use crate::clock::now_ns;
 use crate::report::Must;
@@ -158,12 +159,25 @@ fn few_against_many(bench: &mut Bench, name: &str, few: &Load, many: &Load) -> R
     let alone = alone(bench, few)?;
     let received = together(bench, name, few, many)?;
     let rates = received.map(|one| one.operations as f64 / one.seconds);
-    let due = alone.min((rates[0] + rates[1]) / 2.0);
+    let calls = rates[0] / alone.min((rates[0] + rates[1]) / 2.0);
     keep(bench, name, received, None);
     predict_both(bench, name, [few, many], rates)?;
+    bench.keep(&format!("{name}: calls of the one, of half or alone"), THROUGH_US, "x", calls, None, None);
+    let part = of_due(share_of_service(received), rates[0] / alone);
     let what = format!("{name}: what the one gets of what is due");
-    bench.keep(&what, THROUGH_US, "x", rates[0] / due, None, Some(Must::at_least(LEAST)));
+    bench.keep(&what, THROUGH_US, "x", part, None, Some(Must::near(1.0, 1.0 - LEAST)));
     Ok(())
+}
+
+/// What a job gets of what is due to it, with this percentage of the service and so many times the calls that it gets alone: more than
+/// half of the service is too much, however few calls that is.
+fn of_due(service_percent: f64, calls_of_alone: f64) -> f64 {
+    (service_percent / 50.0).max(calls_of_alone.min(1.0))
+}
+
+/// Of the first job, in percent.
+fn share_of_service([first, second]: [Received; 2]) -> f64 {
+    100.0 * share(first.service_ns, first.service_ns + second.service_ns)
 }
 
 fn even(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<()> {
@@ -191,10 +205,9 @@ fn predict(bench: &mut Bench, name: &str, loads: &[&Load], measured: &[f64], spa
 }
 
 fn keep(bench: &mut Bench, name: &str, received: [Received; 2], must: Option<Must>) {
-    let share_of = |of: fn(&Received) -> u64| 100.0 * share(of(&received[0]), of(&received[0]) + of(&received[1]));
-    let service = share_of(|one| one.service_ns);
-    bench.keep(&format!("{name}: share of service"), THROUGH_US, "%", service, None, must);
-    bench.keep(&format!("{name}: share of the bytes"), THROUGH_US, "%", share_of(|one| one.bytes), None, None);
+    let bytes = 100.0 * share(received[0].bytes, received[0].bytes + received[1].bytes);
+    bench.keep(&format!("{name}: share of service"), THROUGH_US, "%", share_of_service(received), None, must);
+    bench.keep(&format!("{name}: share of the bytes"), THROUGH_US, "%", bytes, None, None);
     let device = bench.device.emulated().map(|device| received.map(|one| device.time_ns(one.operations, one.bytes)));
     if let Some([first, second]) = device {
         let share = 100.0 * share(first, first + second);
@@ -284,4 +297,18 @@ fn read_bytes(status: &Status) -> u64 {
 
 fn bytes(status: &Status, job: &str) -> u64 {
     status_of(status, job).map_or(0, moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_service_is_due_or_as_many_calls_as_a_job_gets_alone() {
+        assert_eq!(of_due(50.0, 0.5), 1.0, "it could take more than half");
+        assert_eq!(of_due(20.0, 1.05), 1.0, "it cannot take more than it does");
+        assert_eq!(of_due(20.0, 0.9), 0.9);
+        assert_eq!(of_due(48.0, 0.5), 0.96);
+        assert_eq!(of_due(60.0, 1.0), 1.2, "the other one has too little");
+    }
 }

@@ -322,6 +322,12 @@ impl Engine {
         self.state().waiting() > 0
     }
 
+    /// Flushes that are served or wait.
+    pub fn flushes(&self) -> usize {
+        let state = self.state();
+        state.flushing.len() + state.flushes.len()
+    }
+
     /// Counts a flush of `job` in that a worker serves by itself, if there is no other; [`Self::end_flush`] follows.
     pub fn begin_only_flush(&self, now: Nanos, job: JobId) -> bool {
         let mut state = self.state();

@@ -16,6 +16,7 @@
 //! in the socket, at most a fixed number of streams may stall in the middle of one, and every queue has a limit.
 
 mod acceptor;
+mod advice;
 mod backup;
 mod caretaker;
 mod changes;

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::connection::Pending;
 use crate::core::Core;
 use crate::engine::Task;
+use crate::fetch;
 use crate::pages::PagesOf;
 use crate::prices::Prices;
 use crate::read_ahead::{Piece, ReadAhead};
@@ -17,6 +18,14 @@ use isonomia_proto::request::{Op, ReplyHeader, flag};
 use isonomia_store::StoreError;
 use isonomia_units::{Bytes, JobId, Nanos, TargetId};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// A shorter write is not begun to be brought to the device by itself: it is a request of its own there.
+const BEGUN_LEN_MIN: u64 = 128 << 10;
+/// While so many flushes are under way nothing is.
+const BEGUN_FLUSHES_MAX: usize = 4;
+/// To begin it may take the host so long on average.
+const BEGUN_TOOK_MAX: Nanos = Nanos::from_micros(200);
 
 impl Core {
     /// Counts what a write that was served, and is answered with `reply`, has left for the device. `None` if it has not.
@@ -33,11 +42,34 @@ impl Core {
         // Who waited for the device is charged for that.
         let is_unpaid = !pending.is_for_device && target.prices.as_ref().is_some_and(Prices::is_by_time);
         let job = pending.connection.job.id;
-        let wrote = pages.wrote(now, job, PagesOf::request(header), range, pending.work, is_unpaid);
+        let of = PagesOf::request(header);
+        let wrote = pages.wrote(now, job, of, range.clone(), pending.work, is_unpaid);
+        if wrote.is_synced_soon && len >= BEGUN_LEN_MIN {
+            self.begin_to_write(target, now, job, (of, range));
+        }
         if wrote.is_due {
             _ = self.queue_chunks(target, pages, job, now);
         }
         Some(wrote)
+    }
+
+    /// Has the host begin to write what is soon to be flushed, so that the device does not idle while the rest of it is copied to memory. Only for
+    /// a job that is alone with the device, as its time is attributed to nobody, and while few flushes are under way: many keep it busy by
+    /// themselves, with larger requests.
+    fn begin_to_write(&self, target: &Target, now: Nanos, job: JobId, (of, range): (PagesOf, Range<u64>)) {
+        let is_free = || target.engine.flushes() < BEGUN_FLUSHES_MAX && !target.manner(now, job).is_counted;
+        let (Some(pages), Some(id)) = (&target.write_back, target.id) else { return };
+        if !pages.begins.may_ask(BEGUN_TOOK_MAX) || !is_free() {
+            return;
+        }
+        // Who writes waits for this, and it may have to wait for the device: one worker at a time, of several.
+        if self.workers < 2 || fetch::are_under_way() || self.is_worker_waiting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Ok(Some(extent)) = of.extent(&self.store, id, &[range]) {
+            pages.begins.measure(BEGUN_TOOK_MAX, || extent.begin_to_write());
+        }
+        self.is_worker_waiting.store(false, Ordering::Release);
     }
 
     /// Queues chunks of what is due of `job`; true if there were any.

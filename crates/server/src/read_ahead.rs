@@ -13,28 +13,22 @@
 //! ahead already waits for that; it takes no slot of the depth, and had nothing of the device. While the job is alone, the host is told
 //! of a whole window at once, past the arbiter: there is nobody whose time that could be.
 
-use crate::clock;
+use crate::advice::TimedAdvice;
 use crate::pages::PagesOf;
 use isonomia_policy::device::read_ahead::short::Block;
 use isonomia_policy::device::read_ahead::{FileReads, Manner, Read, Seen};
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Parts of the table, each with a lock of its own.
 const PARTS: usize = 16;
 /// Files that one part remembers at most; if there are more, it forgets all of them.
 const FILES_MAX: usize = 1_024;
-/// The host may take so long to drop the pages of a block on average; longer times count as …
+/// The host may take so long to drop the pages of a block on average.
 const DROP_MAX: Nanos = Nanos::from_micros(60);
-/// … this.
-const DROP_COUNTED_MAX: Nanos = Nanos(16 * DROP_MAX.0);
-/// One time changes the average by one part in so many, …
-const DROP_WEIGHT: u64 = 8;
-/// … and so does one that was refused.
-const REFUSED_WEIGHT: u64 = 64;
 
 /// The streams of a target.
 #[derive(Debug, Default)]
@@ -44,8 +38,8 @@ pub struct ReadAhead {
     reading: Mutex<Vec<(PagesOf, Range<u64>)>>,
     /// How many of them there are, for those who need not look.
     reading_count: AtomicUsize,
-    /// What dropping the pages of a block took on average, in nanoseconds.
-    drop_ns: AtomicU64,
+    /// What dropping the pages of a block takes.
+    drops: TimedAdvice,
 }
 
 /// A part of what is read ahead, as a request of the job whose stream it is.
@@ -112,25 +106,14 @@ impl ReadAhead {
         self.part(of).get_mut(&of)?.block(around_bytes, bytes, may_drop, cached_bytes)
     }
 
-    /// Whether the host drops pages soon enough: where it asks all processors for those that they keep apart, it may take long. Then it is tried once in
-    /// a while.
+    /// Whether the host drops pages soon enough: where it asks all processors for those that they keep apart, it may take long.
     pub fn may_drop(&self) -> bool {
-        let took_ns = self.drop_ns.load(Ordering::Relaxed);
-        if took_ns <= DROP_MAX.0 {
-            return true;
-        }
-        // Two threads may ask at once; it is tried a moment earlier or later then.
-        self.drop_ns.store(took_ns - took_ns / REFUSED_WEIGHT, Ordering::Relaxed);
-        false
+        self.drops.may_ask(DROP_MAX)
     }
 
-    /// Notes how long it takes the host to `drop` pages.
+    /// Has the host `drop` pages, and notes how long that takes.
     pub fn measure_drop(&self, drop: impl FnOnce()) {
-        let begun = clock::now();
-        drop();
-        let took_ns = clock::now().since(begun).min(DROP_COUNTED_MAX).0;
-        let before = self.drop_ns.load(Ordering::Relaxed);
-        self.drop_ns.store(before - before / DROP_WEIGHT + took_ns / DROP_WEIGHT, Ordering::Relaxed);
+        self.drops.measure(DROP_MAX, drop);
     }
 
     fn part(&self, of: PagesOf) -> MutexGuard<'_, HashMap<PagesOf, FileReads>> {
@@ -153,16 +136,6 @@ mod tests {
     use isonomia_units::Ino;
 
     const PIECE: u64 = 64 << 10;
-
-    #[test]
-    fn where_it_takes_the_host_long_to_drop_pages_it_is_tried_once_in_a_while() {
-        let streams = ReadAhead::default();
-        streams.measure_drop(|| ());
-        assert!(streams.may_drop());
-        streams.drop_ns.store(DROP_COUNTED_MAX.0, Ordering::Relaxed);
-        let refused = (0..1_000).take_while(|_| !streams.may_drop()).count();
-        assert!((100..200).contains(&refused), "{refused}");
-    }
 
     fn file(number: u64) -> PagesOf {
         PagesOf::File(Ino(number))

@@ -36,6 +36,8 @@
 //! once, it is asked for one of eight only, and the others count as written. Should the host keep pages of that job after all, seven such
 //! chunks wait for it to write them by itself, or for an `fsync`, until the eighth shows it.
 //!
+//! A file that is synced after a few writes each time is begun to be written before it is: see `docs/decisions/0040`.
+//!
 //! An `fsync` that finds more than the device writes in the time of one chunk waits until what was written to its file before
 //! has gone in chunks, without keeping a thread; what it finds then is what came meanwhile. A chunk whose job is not known
 //! any more goes to the device past the arbiter.
@@ -48,6 +50,7 @@ mod chunk;
 mod ranges;
 mod writer;
 
+use crate::advice::TimedAdvice;
 use crate::pages::PagesOf;
 use crate::requests::{Charged, Served, Work};
 pub use chunk::{Chunk, Manner};
@@ -102,6 +105,8 @@ pub struct Wrote {
     pub is_due: bool,
     /// Its reply is to be delayed.
     pub is_ahead: bool,
+    /// More of its file is likely to follow, and then a sync of all of it.
+    pub is_synced_soon: bool,
 }
 
 /// What need not wait any more.
@@ -129,6 +134,8 @@ pub struct WriteBack {
     memory_bytes: u64,
     /// Files of which more was written lose their pages once they are on the device.
     large_bytes: u64,
+    /// What it takes the host to begin to write.
+    pub begins: TimedAdvice,
 }
 
 #[derive(Debug)]
@@ -331,7 +338,7 @@ impl WriteBack {
             is_stopping: false,
         };
         let large_bytes = if keeps_pages { memory_bytes / LARGE_PART } else { 0 };
-        Self { state: Mutex::new(state), memory_bytes, large_bytes }
+        Self { state: Mutex::new(state), memory_bytes, large_bytes, begins: TimedAdvice::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -347,7 +354,7 @@ impl WriteBack {
     pub fn wrote(&self, now: Nanos, job: JobId, of: PagesOf, range: Range<u64>, work: Nanos, is_unpaid: bool) -> Wrote {
         let mut state = self.state();
         if range.is_empty() {
-            return Wrote { unpaid: Nanos::ZERO, is_due: false, is_ahead: false };
+            return Wrote { unpaid: Nanos::ZERO, is_due: false, is_ahead: false, is_synced_soon: false };
         }
         let key = (of, job);
         let is_known = state.files.contains_key(&key);
@@ -369,7 +376,8 @@ impl WriteBack {
         let unpaid_ns =
             if is_unpaid { (u128::from(work.0) * u128::from(new_bytes) / u128::from(touched)) as u64 } else { 0 };
         pages.unpaid_ns = pages.unpaid_ns.saturating_add(unpaid_ns);
-        pages.total_bytes = pages.total_bytes.saturating_add(range.end - range.start);
+        pages.wrote(range.end - range.start);
+        let is_synced_soon = pages.are_synced_soon();
         pages.written_at = now;
         let bytes = pages.dirty.bytes();
         let is_full = bytes >= WINDOW_BYTES && pages.dirty.count() * SCATTERED_BYTES <= bytes;
@@ -381,7 +389,8 @@ impl WriteBack {
         let is_ahead = state.is_ahead(job, self.memory_bytes);
         let writer = &state.writers[&job];
         let is_due = !writer.is_enough && (is_ahead || writer.has_due());
-        Wrote { unpaid: Nanos(unpaid_ns), is_due, is_ahead }
+        let is_synced_soon = is_synced_soon && state.vain < VAIN_MAX;
+        Wrote { unpaid: Nanos(unpaid_ns), is_due, is_ahead, is_synced_soon }
     }
 
     /// Keeps the reply of a write until the device has caught up; gives it back if it has.
@@ -506,6 +515,7 @@ impl WriteBack {
             let Some(pages) = state.files.get_mut(&(of, job)) else { continue };
             let bytes = pages.dirty.bytes();
             pages.dirty.clear();
+            pages.synced();
             (pages.due_bytes, pages.unpaid_ns) = (0, 0);
             if bytes > 0 {
                 taken.push((job, Bytes(bytes)));

@@ -137,6 +137,15 @@ impl Extent {
         }
     }
 
+    /// Has the host begin to write what it has in memory of the extent, as far as it can without waiting. An `fsync` finds out what fails.
+    pub fn begin_to_write(&self) {
+        for (offset, len) in &self.parts {
+            let (offset, len) = (*offset as libc::off64_t, len.get() as libc::off64_t);
+            // SAFETY: a call that takes numbers only.
+            unsafe { libc::sync_file_range(self.object.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
+        }
+    }
+
     /// Lets the host forget what it has in memory of the extent, as far as that is on the device.
     pub fn forget(&self) {
         self.advise(Advice::DontNeed);

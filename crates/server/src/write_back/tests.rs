@@ -64,6 +64,35 @@ fn a_stream_is_written_back_window_by_window() {
 }
 
 #[test]
+fn a_file_that_was_synced_after_some_writes_is_going_to_be_again_after_as_many() {
+    let pages = WriteBack::new(MEMORY, true);
+    let wrote = |at: u64, bytes: u64| pages.wrote(Nanos(1), A, file(5), at..at + bytes, Nanos(1), true).is_synced_soon;
+    let round = |count: u64| -> Vec<bool> {
+        let round = (0..count).map(|piece| wrote(piece * 256 * KIB, 256 * KIB)).collect();
+        let taken = pages.take(file(5));
+        pages.synced(file(5), &taken);
+        round
+    };
+    assert_eq!(round(4), [false; 4], "it never was");
+    assert_eq!(round(4), [true, true, true, false]);
+    assert_eq!(round(1), [true], "fewer this time");
+    assert_eq!(round(6), [false; 6], "and more");
+    assert_eq!(round(40), [[true; 5].as_slice(), &[false; 35]].concat());
+    assert_eq!(round(4), [false; 4], "after so many nobody waits for the first of them");
+    // Another job's writes to it are another matter, as is another file.
+    let others = |job, ino| pages.wrote(Nanos(1), job, file(ino), 0..4096, Nanos(1), true).is_synced_soon;
+    assert!(wrote(0, 4096) && !others(B, 5) && !others(A, 6));
+    // Nothing is begun where the host has nothing to write.
+    for _ in 0..VAIN_MAX {
+        write(&pages, Nanos(1), A, 6, 0, WINDOW_BYTES);
+        let chunk = pages.next(A, LONG).unwrap();
+        pages.begun(Nanos(2));
+        pages.finished(Nanos(3), &chunk, None);
+    }
+    assert!(!wrote(0, 4096));
+}
+
+#[test]
 fn what_lies_between_the_ranges_of_a_chunk_is_its_own_jobs_unless_somebody_else_wrote_the_file() {
     let pages = WriteBack::new(MEMORY, true);
     let write_both = |ino| {

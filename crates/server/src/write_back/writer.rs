@@ -35,6 +35,31 @@ pub(super) struct Pages {
     pub(super) written_at: Nanos,
     /// All that was ever written.
     pub(super) total_bytes: u64,
+    /// What was written since the file was last put on stable storage.
+    since_sync_bytes: u64,
+    /// What was written between the last two times; 0 if there were none.
+    sync_bytes: u64,
+}
+
+/// Who writes more than this between two syncs does not wait for the first part of it.
+const SYNC_BYTES_MAX: u64 = 8 << 20;
+
+impl Pages {
+    /// So much was written.
+    pub(super) fn wrote(&mut self, bytes: u64) {
+        self.total_bytes = self.total_bytes.saturating_add(bytes);
+        self.since_sync_bytes = self.since_sync_bytes.saturating_add(bytes);
+    }
+
+    /// The file is put on stable storage.
+    pub(super) fn synced(&mut self) {
+        self.sync_bytes = std::mem::take(&mut self.since_sync_bytes);
+    }
+
+    /// Whether the file is likely to be put on stable storage when a little more of it is written, as it was the last time.
+    pub(super) fn are_synced_soon(&self) -> bool {
+        (self.since_sync_bytes + 1..=SYNC_BYTES_MAX).contains(&self.sync_bytes)
+    }
 }
 
 /// A job that writes.

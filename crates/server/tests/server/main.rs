@@ -9,6 +9,7 @@ mod charges;
 mod cluster;
 mod controller;
 mod crowds;
+mod early_writes;
 mod exchange;
 mod faults;
 mod files;

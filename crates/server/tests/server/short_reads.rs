@@ -1,5 +1,6 @@
 //! What is read with short reads from a disk.
 
+use crate::running::page_counts::{longest_file, page_counts};
 use crate::running::{Running, create, start};
 use isonomia_client::{Claims, Client, ClientConfig, Ino, OpenFile};
 use isonomia_server::TargetConfig;
@@ -7,33 +8,13 @@ use isonomia_testbed::skip;
 use isonomia_units::Nanos;
 use rustix::fs::Advice;
 use std::fs::File;
-use std::path::{Path, PathBuf};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 512;
 
-/// The longest file below `dir`.
-fn object(dir: &Path) -> PathBuf {
-    let longest = |path: PathBuf| (std::fs::metadata(&path).unwrap().len(), path);
-    let mut found = Vec::new();
-    let mut dirs = vec![dir.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-            let place = if entry.file_type().unwrap().is_dir() { &mut dirs } else { &mut found };
-            place.push(entry.path());
-        }
-    }
-    found.into_iter().map(longest).max().unwrap().1
-}
-
 /// How many pages of it are in memory; `None` if the host does not tell.
 fn cached(file: &File) -> Option<usize> {
-    use std::os::fd::AsRawFd as _;
-    let range = [0_u64, (PAGES * PAGE) as u64];
-    let mut found = [0_u64; 5];
-    // SAFETY: `cachestat` is given as much as it takes, and gives as much as there is place for.
-    let outcome = unsafe { libc::syscall(451, file.as_raw_fd(), range.as_ptr(), found.as_mut_ptr(), 0) };
-    (outcome == 0).then_some(found[0] as usize)
+    page_counts(file, PAGES * PAGE).map(|counts| counts.cached)
 }
 
 /// A server with a target on a disk, and two jobs, each with a file there, one of which is long.
@@ -97,7 +78,7 @@ fn neighbours_are_read_with_short_reads_of_who_is_alone_or_pays_for_them() {
         [("job-fair", true, false), ("fifo", false, false), ("job-fair+latency{p99=5ms,job:other}", false, true)]
     {
         let jobs = Jobs::start(policy);
-        let object = File::open(object(jobs.disk.path())).unwrap();
+        let object = File::open(longest_file(jobs.disk.path())).unwrap();
         let Some((0, shared)) = jobs.read_half(&object, false) else {
             return skip("the host does not tell what it has in memory, or keeps it");
         };

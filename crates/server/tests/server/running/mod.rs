@@ -4,6 +4,7 @@
 
 pub mod between;
 pub mod cluster;
+pub mod page_counts;
 pub mod striped;
 pub mod switching;
 

@@ -426,6 +426,7 @@ mod tests {
             unpaid: Nanos::ZERO,
             is_counted: true,
             is_only_writer: true,
+            is_begun: false,
             is_presumed_clean: false,
         }
     }

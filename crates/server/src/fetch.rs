@@ -95,9 +95,9 @@ impl Core {
                 || misses.are_some() && target.read_ahead.is_some() && self.fetches.are_on() && self.is_missing(work))
     }
 
-    /// Has the kernel bring what a read waits for to memory; gives it back where that is not possible, or not all. `is_missing` if the
-    /// host said that it waits.
-    pub fn fetch(&self, target: &Target, mut work: Box<Work>, is_missing: bool) -> Result<(), Box<Work>> {
+    /// Has the kernel bring what a read waits for to memory; gives it back where that is not possible, or not all. `is_begun` if trying it
+    /// had the host begin to read.
+    pub fn fetch(&self, target: &Target, mut work: Box<Work>, is_begun: bool) -> Result<(), Box<Work>> {
         OWN.with_borrow_mut(|own| {
             work.pending.neighbours = Bytes(0);
             let Some(own) = own else { return Err(work) };
@@ -110,8 +110,7 @@ impl Core {
             }
             own.free.pop();
             own.fresh.push(entry);
-            self.fetches.table(own.number)[entry] =
-                Some(Fetch { target: target.index, work, is_missing, entered: None });
+            self.fetches.table(own.number)[entry] = Some(Fetch { target: target.index, work, is_begun, entered: None });
             Ok(())
         })
     }
@@ -242,7 +241,7 @@ impl Own {
             let mut table = core.fetches.table(self.number);
             for entry in self.fresh.drain(..) {
                 let is_in_memory = is_at_once && ready.contains(&entry);
-                if let Some(fetch) = table[entry].as_mut().filter(|fetch| fetch.is_missing || !is_in_memory) {
+                if let Some(fetch) = table[entry].as_mut().filter(|fetch| fetch.is_begun || !is_in_memory) {
                     let id = fetch.work.id;
                     core.enter(&core.targets[fetch.target], begun, &mut fetch.work.pending, id);
                     fetch.entered = Some(begun);

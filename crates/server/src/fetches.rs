@@ -18,8 +18,8 @@ pub struct Fetch {
     pub target: usize,
     /// The request.
     pub work: Box<Work>,
-    /// Whether the host said that it has not all in memory. What that had it begin to read may have come before it was asked for.
-    pub is_missing: bool,
+    /// Whether the read was tried, and had the host begin to read what is missing: that may have come before it is asked for.
+    pub is_begun: bool,
     /// Since when the device is waited for; `None` if it was not yet.
     pub entered: Option<Nanos>,
 }

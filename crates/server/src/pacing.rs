@@ -10,6 +10,7 @@ use crate::pages::PagesOf;
 use crate::prices::Prices;
 use crate::read_ahead::{Piece, ReadAhead};
 use crate::requests::Work;
+use crate::substitutes::worker_number;
 use crate::target::Target;
 use crate::write_back::{Chunk, Released, WriteBack, Wrote};
 use isonomia_policy::device::read_ahead::{Manner, Read, Seen};
@@ -62,14 +63,22 @@ impl Core {
         if !pages.begins.may_ask(BEGUN_TOOK_MAX) || !is_free() {
             return;
         }
-        // Who writes waits for this, and it may have to wait for the device: one worker at a time, of several.
-        if self.workers < 2 || fetch::are_under_way() || self.is_worker_waiting.swap(true, Ordering::AcqRel) {
+        // Who writes waits for this, and it may have to wait for the device: of several workers one at a time.
+        let is_worker = worker_number().is_some();
+        let is_refused =
+            || self.workers < 2 || fetch::are_under_way() || self.is_worker_waiting.swap(true, Ordering::AcqRel);
+        if is_worker && is_refused() {
             return;
         }
-        if let Ok(Some(extent)) = of.extent(&self.store, id, &[range]) {
-            pages.begins.measure(BEGUN_TOOK_MAX, || extent.begin_to_write());
+        pages.begins.measure(BEGUN_TOOK_MAX, || {
+            if let Ok(Some(extent)) = of.extent(&self.store, id, &[range]) {
+                pages.note_begun(of, job);
+                extent.begin_to_write(&self.store);
+            }
+        });
+        if is_worker {
+            self.is_worker_waiting.store(false, Ordering::Release);
         }
-        self.is_worker_waiting.store(false, Ordering::Release);
     }
 
     /// Queues chunks of what is due of `job`; true if there were any.
@@ -122,7 +131,7 @@ impl Core {
         let took = match self.write_out(target_id, chunk) {
             Ok(took) => {
                 self.unsynced.written_back(chunk.of.ino(), chunk.bytes);
-                if let Some(took) = took {
+                if let Some(took) = took.filter(|_| !chunk.is_begun) {
                     pages.looked(chunk.job, chunk.was_clean(took));
                 }
                 took.unwrap_or(Nanos::ZERO)

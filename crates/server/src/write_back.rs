@@ -47,16 +47,18 @@
 //! to mapped memory is not counted.
 
 mod chunk;
+mod outcome;
 mod ranges;
 mod writer;
 
 use crate::advice::TimedAdvice;
 use crate::pages::PagesOf;
-use crate::requests::{Charged, Served, Work};
+use crate::requests::Work;
 pub use chunk::{Chunk, Manner};
 use isonomia_policy::device::chunks::{self, CHUNKS_MAX};
 use isonomia_policy::{CostLearner, CostModel};
 use isonomia_units::{Bytes, JobId, Nanos, Rate};
+pub use outcome::{Paid, Released, Wrote};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -95,37 +97,6 @@ const RATE_FIRST: u64 = 64 << 20;
 const VAIN_MAX: u32 = 16;
 /// One measurement changes the rate by a part only.
 const WEIGHT: u64 = 8;
-
-/// What became of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrote {
-    /// The part of its work that its chunk is going to be charged for.
-    pub unpaid: Nanos,
-    /// Something of its job is due: [`WriteBack::next`] may have a chunk.
-    pub is_due: bool,
-    /// Its reply is to be delayed.
-    pub is_ahead: bool,
-    /// More of its file is likely to follow, and then a sync of all of it.
-    pub is_synced_soon: bool,
-}
-
-/// What need not wait any more.
-#[derive(Debug, Default)]
-pub struct Released {
-    /// Replies that were delayed.
-    pub paid: Vec<Paid>,
-    /// Requests for stable storage whose files' pages are written.
-    pub syncs: Vec<Work>,
-}
-
-/// A request that was served and charged.
-#[derive(Debug)]
-pub struct Paid {
-    /// The request, and its reply.
-    pub served: Served,
-    /// What it was charged, without what was owed.
-    pub charged: Charged,
-}
 
 /// Written pages of one target.
 #[derive(Debug)]
@@ -280,6 +251,8 @@ impl State {
             let ranges = pages.dirty.take(pages.next, chunks::BYTES_MIN, fits);
             let bytes = before - pages.dirty.bytes();
             pages.next = ranges.last().map_or(0, |range| range.end);
+            let is_begun = pages.is_begun;
+            pages.is_begun &= pages.dirty.bytes() > 0;
             pages.due_bytes = pages.due_bytes.saturating_sub(bytes).min(pages.dirty.bytes());
             pages.cut_bytes += bytes;
             let unpaid_ns = (u128::from(pages.unpaid_ns) * u128::from(bytes) / u128::from(before.max(1))) as u64;
@@ -311,6 +284,7 @@ impl State {
                 unpaid: Nanos(unpaid_ns),
                 is_counted: manner.is_counted,
                 is_only_writer,
+                is_begun,
                 is_presumed_clean,
             });
         }
@@ -429,6 +403,11 @@ impl WriteBack {
         writer.is_some_and(Writer::add_chunk)
     }
 
+    /// The host was told to begin to write some of what `job` wrote to a file.
+    pub fn note_begun(&self, of: PagesOf, job: JobId) {
+        self.state().files.entry((of, job)).and_modify(|pages| pages.is_begun = true);
+    }
+
     /// A chunk's turn has come, and it is about to be written.
     pub fn begun(&self, now: Nanos) {
         let mut state = self.state();
@@ -443,8 +422,10 @@ impl WriteBack {
     pub fn finished(&self, now: Nanos, chunk: &Chunk, device: Option<(Nanos, Nanos)>) -> Released {
         let mut state = self.state();
         state.writing -= 1;
-        state.vain = if device.is_none() { state.vain.saturating_add(1) } else { 0 };
-        if let Some((lasted, attributed)) = device {
+        if !chunk.is_begun {
+            state.vain = if device.is_none() { state.vain.saturating_add(1) } else { 0 };
+        }
+        if let Some((lasted, attributed)) = device.filter(|_| !chunk.is_begun) {
             let took = now.since(state.busy_since);
             state.busy_since = state.busy_since.max(now);
             let ranges = chunk.ranges.len().max(1) as u64;

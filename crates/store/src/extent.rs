@@ -137,13 +137,12 @@ impl Extent {
         }
     }
 
-    /// Has the host begin to write what it has in memory of the extent, as far as it can without waiting. An `fsync` finds out what fails.
-    pub fn begin_to_write(&self) {
-        for (offset, len) in &self.parts {
-            let (offset, len) = (*offset as libc::off64_t, len.get() as libc::off64_t);
-            // SAFETY: a call that takes numbers only.
-            unsafe { libc::sync_file_range(self.object.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
-        }
+    /// Has the host begin to write what it has in memory of the extent, as far as it can without waiting. An `fsync` tells what fails.
+    /// `store` is the one that the extent is of.
+    pub fn begin_to_write(&self, store: &Store) {
+        let begin = |part| self.sync_range(&store.objects, &self.object, part, libc::SYNC_FILE_RANGE_WRITE);
+        // What is refused is noted there.
+        let _ = self.parts.iter().try_for_each(|part| begin(*part));
     }
 
     /// Lets the host forget what it has in memory of the extent, as far as that is on the device.

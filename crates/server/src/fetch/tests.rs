@@ -181,7 +181,7 @@ fn what_a_worker_has_under_way_is_answered_once_whether_it_is_kept_waiting_or_no
 }
 
 #[test]
-fn a_read_of_which_the_host_said_that_it_waits_is_one_for_the_device_however_soon_it_comes() {
+fn a_read_that_the_host_has_begun_is_one_for_the_device_however_soon_it_comes() {
     let fixture = Fixture::new();
     let (core, target) = (&fixture.core, &fixture.core.targets[1]);
     core.begin_fetches(0);
@@ -189,8 +189,8 @@ fn a_read_of_which_the_host_said_that_it_waits_is_one_for_the_device_however_soo
         return skip("no io_uring");
     }
     // All of it is in memory.
-    let is_for_device = |is_missing| {
-        assert!(core.fetch(target, fixture.read(), is_missing).is_ok());
+    let is_for_device = |is_begun| {
+        assert!(core.fetch(target, fixture.read(), is_begun).is_ok());
         OWN.with_borrow_mut(|own| own.as_mut().unwrap().advance(core)).unwrap();
         let is_entered = core.fetches.table(0).iter().flatten().all(|fetch| fetch.entered.is_some());
         until("it comes", || core.advance_fetches(&mut Vec::new()));

@@ -43,6 +43,8 @@ pub struct Chunk {
     pub is_counted: bool,
     /// Nobody else wrote pages of the file that wait, so what lies between the ranges is nobody else's.
     pub is_only_writer: bool,
+    /// The host was told to begin with some of it before: how long the rest takes says nothing of the device.
+    pub is_begun: bool,
     /// The host has likely nothing of it to write: it had nothing of the job's last chunks.
     pub is_presumed_clean: bool,
 }

@@ -3,6 +3,7 @@
 use super::writer::{LOOKS_MIN, TRY_ONE_OF};
 use super::*;
 use crate::jobs::{Job, Jobs};
+use crate::requests::{Charged, Served};
 use crate::testing;
 use isonomia_policy::RequestId;
 use isonomia_proto::request::ReplyHeader;
@@ -79,9 +80,25 @@ fn a_file_that_was_synced_after_some_writes_is_going_to_be_again_after_as_many()
     assert_eq!(round(6), [false; 6], "and more");
     assert_eq!(round(40), [[true; 5].as_slice(), &[false; 35]].concat());
     assert_eq!(round(4), [false; 4], "after so many nobody waits for the first of them");
+    // A sync that finds nothing changes nothing.
+    round(0);
+    assert_eq!(round(4), [true, true, true, false]);
     // Another job's writes to it are another matter, as is another file.
     let others = |job, ino| pages.wrote(Nanos(1), job, file(ino), 0..4096, Nanos(1), true).is_synced_soon;
     assert!(wrote(0, 4096) && !others(B, 5) && !others(A, 6));
+    // What finds its pages written because they were begun says nothing of the host or the device.
+    for at in 0..2 * u64::from(VAIN_MAX) {
+        write(&pages, Nanos(1), A, 5, at * WINDOW_BYTES, WINDOW_BYTES);
+        pages.note_begun(file(5), A);
+        let chunk = pages.next(A, LONG).unwrap();
+        assert!(chunk.is_begun);
+        pages.begun(Nanos(2));
+        pages.finished(Nanos(3), &chunk, None);
+    }
+    round(0);
+    round(4);
+    assert!(wrote(0, 4096));
+    round(4);
     // Nothing is begun where the host has nothing to write.
     for _ in 0..VAIN_MAX {
         write(&pages, Nanos(1), A, 6, 0, WINDOW_BYTES);

@@ -39,6 +39,8 @@ pub(super) struct Pages {
     since_sync_bytes: u64,
     /// What was written between the last two times; 0 if there were none.
     sync_bytes: u64,
+    /// The host was told since then to begin to write some of it.
+    pub(super) is_begun: bool,
 }
 
 /// Who writes more than this between two syncs does not wait for the first part of it.
@@ -53,7 +55,11 @@ impl Pages {
 
     /// The file is put on stable storage.
     pub(super) fn synced(&mut self) {
-        self.sync_bytes = std::mem::take(&mut self.since_sync_bytes);
+        self.is_begun = false;
+        // A second one, with nothing to do, says nothing of the next.
+        if self.since_sync_bytes > 0 {
+            self.sync_bytes = std::mem::take(&mut self.since_sync_bytes);
+        }
     }
 
     /// Whether the file is likely to be put on stable storage when a little more of it is written, as it was the last time.

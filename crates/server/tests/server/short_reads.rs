@@ -47,6 +47,8 @@ impl Jobs {
         one.sync(&file, false).unwrap();
         let small = other.open(Ino::ROOT, b"small", &create()).unwrap();
         other.write_at(&small, 0, &[1]).unwrap();
+        // Or it would use the target once more, when that is brought to the disk.
+        other.sync(&small, false).unwrap();
         Self { _running: running, disk, one: (one, file), other: (other, small) }
     }
 
@@ -112,14 +114,22 @@ fn who_finds_most_in_memory_has_blocks_read_too((one, file): &(Client, OpenFile)
     let mut read = |page: usize| {
         assert_eq!(one.read_at(file, (page * PAGE) as u64, &mut bytes[..PAGE]).unwrap(), PAGE);
     };
-    // Of seven reads one waits. That the first one does nobody expects.
+    // Of seven reads one waits. That the first one does nobody expects; nor that the next one does, where the host is done with what it had to
+    // read for that within the very call that asks for what is in memory, as on a busy machine it may be.
     // And after the first four it is a file of which most is read, of which windows are read ahead.
-    let order = (0..4).map(|pair| pair * 2 * BLOCK);
-    for (count, start) in order.enumerate() {
+    let (mut before, mut blocks) = (PAGES / 2, 0);
+    for start in (0..4).map(|pair| pair * 2 * BLOCK) {
         [11, 3, 7, 14, 5, 9].into_iter().for_each(|page| read(start + page));
         read(start + BLOCK + 8);
-        assert_eq!(cached(object), Some(PAGES / 2 + 1 + count * BLOCK), "after {count}");
+        let after = cached(object).unwrap();
+        assert!(
+            [before + 1, before + BLOCK].contains(&after) && (start > 0 || after == before + 1),
+            "{before} to {after}"
+        );
+        blocks += usize::from(after == before + BLOCK);
+        before = after;
     }
+    assert!(blocks > 0);
 }
 
 /// Even if his reads mostly waited before.

@@ -79,29 +79,40 @@ fn neighbours_are_read_with_short_reads_of_who_is_alone_or_pays_for_them() {
     for (policy, are_paid, is_class) in
         [("job-fair", true, false), ("fifo", false, false), ("job-fair+latency{p99=5ms,job:other}", false, true)]
     {
-        let jobs = Jobs::start(policy);
-        let object = File::open(longest_file(jobs.disk.path())).unwrap();
-        let Some((0, shared)) = jobs.read_half(&object, false) else {
-            return skip("the host does not tell what it has in memory, or keeps it");
-        };
-        let is_more = |cached: usize| cached > PAGES / 2 + 10;
-        // The host may have dropped some meanwhile, for want of memory.
-        assert!(if are_paid { is_more(shared) } else { shared <= PAGES / 2 }, "{policy}: {shared}");
-        if is_class {
-            continue;
+        // What the machine does besides may keep the server from it once, but not each time.
+        let mut found = (0..3).map(|_| has_blocks_read(policy, are_paid, is_class));
+        match found.find(|found| *found != Some(false)) {
+            Some(None) => return skip("the host does not tell what it has in memory, or keeps it"),
+            found => assert_eq!(found, Some(Some(true)), "{policy}: no block is read"),
         }
-        // The other one is gone a second later.
-        crate::running::eventually(
-            "neighbours are read",
-            || matches!(jobs.read_half(&object, true), Some((0, alone)) if is_more(alone)),
-        );
-        who_waits_for_nothing_has_nothing_read_with_it(&jobs.one, &object);
-        who_finds_most_in_memory_has_blocks_read_too(&jobs.one, &object);
     }
 }
 
-/// A read that waits is not begun by trying whether it does.
-fn who_finds_most_in_memory_has_blocks_read_too((one, file): &(Client, OpenFile), object: &File) {
+/// Whether blocks are read where most is in memory, or nothing is to be read; `None` if the host does not tell what it has in memory.
+fn has_blocks_read(policy: &str, are_paid: bool, is_class: bool) -> Option<bool> {
+    let jobs = Jobs::start(policy);
+    let object = File::open(longest_file(jobs.disk.path())).unwrap();
+    let (before, shared) = jobs.read_half(&object, false)?;
+    if before > 0 {
+        return None;
+    }
+    let is_more = |cached: usize| cached > PAGES / 2 + 10;
+    // The host may have dropped some meanwhile, for want of memory.
+    assert!(if are_paid { is_more(shared) } else { shared <= PAGES / 2 }, "{policy}: {shared}");
+    if is_class {
+        return Some(true);
+    }
+    // The other one is gone a second later.
+    crate::running::eventually(
+        "neighbours are read",
+        || matches!(jobs.read_half(&object, true), Some((0, alone)) if is_more(alone)),
+    );
+    who_waits_for_nothing_has_nothing_read_with_it(&jobs.one, &object);
+    Some(who_finds_most_in_memory_has_blocks_read_too(&jobs.one, &object))
+}
+
+/// A read that waits is not begun by trying whether it does: whether a block was read.
+fn who_finds_most_in_memory_has_blocks_read_too((one, file): &(Client, OpenFile), object: &File) -> bool {
     const BLOCK: usize = 16;
     rustix::fs::fadvise(object, 0, None, Advice::DontNeed).unwrap();
     rustix::fs::fadvise(object, 0, None, Advice::Random).unwrap();
@@ -114,22 +125,19 @@ fn who_finds_most_in_memory_has_blocks_read_too((one, file): &(Client, OpenFile)
     let mut read = |page: usize| {
         assert_eq!(one.read_at(file, (page * PAGE) as u64, &mut bytes[..PAGE]).unwrap(), PAGE);
     };
-    // Of seven reads one waits. That the first one does nobody expects; nor that the next one does, where the host is done with what it had to
-    // read for that within the very call that asks for what is in memory, as on a busy machine it may be.
+    // Of seven reads one waits. As a rule nobody expects the first one to, and on a busy machine what it has the host read may be there within the
+    // very call that asks for what is in memory; then the next one is not expected either.
     // And after the first four it is a file of which most is read, of which windows are read ahead.
     let (mut before, mut blocks) = (PAGES / 2, 0);
     for start in (0..4).map(|pair| pair * 2 * BLOCK) {
         [11, 3, 7, 14, 5, 9].into_iter().for_each(|page| read(start + page));
         read(start + BLOCK + 8);
         let after = cached(object).unwrap();
-        assert!(
-            [before + 1, before + BLOCK].contains(&after) && (start > 0 || after == before + 1),
-            "{before} to {after}"
-        );
+        assert!([before + 1, before + BLOCK].contains(&after), "{before} to {after}");
         blocks += usize::from(after == before + BLOCK);
         before = after;
     }
-    assert!(blocks > 0);
+    blocks > 0
 }
 
 /// Even if his reads mostly waited before.

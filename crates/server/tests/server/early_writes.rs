@@ -2,10 +2,9 @@
 
 use crate::running::page_counts::{longest_file, page_counts};
 use crate::running::{create, eventually, start};
-use isonomia_client::{Claims, Client, ClientConfig, Ino};
+use isonomia_client::Ino;
 use isonomia_server::TargetConfig;
 use isonomia_testbed::skip;
-use isonomia_units::Nanos;
 use std::fs::File;
 
 const PIECE: usize = 256 << 10;
@@ -17,15 +16,7 @@ fn who_syncs_after_some_writes_and_is_alone_has_the_first_of_them_begun_at_once(
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let dir = disk.path().to_owned();
     let running = start(|config| config.targets = vec![TargetConfig { dir: Some(dir), ..TargetConfig::default() }]);
-    let client = |job: &str| {
-        Client::new(ClientConfig {
-            addresses: vec![running.addresses[0].clone()],
-            timeout: Nanos::from_secs(20),
-            claims: Claims { job: Some(job.to_owned()), ..Claims::default() },
-            key_file: None,
-        })
-    };
-    let [one, other] = ["one", "other"].map(client);
+    let [one, other] = ["one", "other"].map(|job| running.client_of_job(job));
     let file = one.open(Ino::ROOT, b"file", &create()).unwrap();
     let write = |piece: u64| {
         assert_eq!(one.write_at(&file, piece * PIECE as u64, &[1; PIECE]).unwrap(), PIECE);

@@ -2,10 +2,9 @@
 
 use crate::running::page_counts::{longest_file, page_counts};
 use crate::running::{Running, create, start};
-use isonomia_client::{Claims, Client, ClientConfig, Ino, OpenFile};
+use isonomia_client::{Client, Ino, OpenFile};
 use isonomia_server::TargetConfig;
 use isonomia_testbed::skip;
-use isonomia_units::Nanos;
 use rustix::fs::Advice;
 use std::fs::File;
 
@@ -33,15 +32,7 @@ impl Jobs {
             config.policy = policy.parse().unwrap();
             config.targets = vec![TargetConfig { dir: Some(dir), ..TargetConfig::default() }];
         });
-        let client = |job: &str| {
-            Client::new(ClientConfig {
-                addresses: vec![running.addresses[0].clone()],
-                timeout: Nanos::from_secs(20),
-                claims: Claims { job: Some(job.to_owned()), ..Claims::default() },
-                key_file: None,
-            })
-        };
-        let [one, other] = ["one", "other"].map(client);
+        let [one, other] = ["one", "other"].map(|job| running.client_of_job(job));
         let file = one.open(Ino::ROOT, b"file", &create()).unwrap();
         one.write_at(&file, 0, &vec![1; PAGES * PAGE]).unwrap();
         one.sync(&file, false).unwrap();

@@ -63,6 +63,16 @@ impl Running {
         self.server.as_ref().expect("the server runs")
     }
 
+    /// A client on this host, for a process of `job`.
+    pub fn client_of_job(&self, job: &str) -> Client {
+        Client::new(ClientConfig {
+            addresses: vec![self.addresses[0].clone()],
+            timeout: Nanos::from_secs(20),
+            claims: Claims { job: Some(job.to_owned()), ..Claims::default() },
+            key_file: None,
+        })
+    }
+
     /// Stops the server and starts it again in the same directory.
     pub fn restart(&mut self) {
         self.stop();

@@ -110,6 +110,8 @@ pub struct Engine {
     paces: [Pace; 4],
     /// Moving average of the bytes that a flush brings to the device.
     flush_bytes: AtomicU64,
+    /// And of how long one takes, in nanoseconds.
+    flush_ns: AtomicU64,
     threads_max: usize,
 }
 
@@ -219,6 +221,7 @@ impl Engine {
             is_opaque: AtomicBool::new(false),
             paces: Default::default(),
             flush_bytes: AtomicU64::new(0),
+            flush_ns: AtomicU64::new(0),
             threads_max: depth_max + FLUSHES_MAX + CHUNKS_MAX,
         }
     }
@@ -320,6 +323,17 @@ impl Engine {
     /// Whether a thread would find a task.
     pub fn has_waiting(&self) -> bool {
         self.state().waiting() > 0
+    }
+
+    /// A flush took so long.
+    pub fn flush_took(&self, took: Nanos) {
+        let before = self.flush_ns.load(Ordering::Relaxed);
+        self.flush_ns.store(before - before / FLUSH_WEIGHT + took.0 / FLUSH_WEIGHT, Ordering::Relaxed);
+    }
+
+    /// How long a flush takes on average.
+    pub fn flush_time(&self) -> Nanos {
+        Nanos(self.flush_ns.load(Ordering::Relaxed))
     }
 
     /// Flushes that are served or wait.

@@ -25,6 +25,8 @@ use std::sync::atomic::Ordering;
 const BEGUN_LEN_MIN: u64 = 128 << 10;
 /// While so many flushes are under way nothing is.
 const BEGUN_FLUSHES_MAX: usize = 4;
+/// Nor where a flush takes longer than this: a device that takes long for each request is better given one than several.
+const BEGUN_FLUSH_MAX: Nanos = Nanos::from_millis(2);
 /// To begin it may take the host so long on average.
 const BEGUN_TOOK_MAX: Nanos = Nanos::from_micros(200);
 
@@ -58,7 +60,8 @@ impl Core {
     /// a job that is alone with the device, as its time is attributed to nobody, and while few flushes are under way: many keep it busy by
     /// themselves, with larger requests.
     fn begin_to_write(&self, target: &Target, now: Nanos, job: JobId, (of, range): (PagesOf, Range<u64>)) {
-        let is_free = || target.engine.flushes() < BEGUN_FLUSHES_MAX && !target.manner(now, job).is_counted;
+        let is_fast = target.engine.flush_time() <= BEGUN_FLUSH_MAX;
+        let is_free = || is_fast && target.engine.flushes() < BEGUN_FLUSHES_MAX && !target.manner(now, job).is_counted;
         let (Some(pages), Some(id)) = (&target.write_back, target.id) else { return };
         if !pages.begins.may_ask(BEGUN_TOOK_MAX) || !is_free() {
             return;

@@ -136,8 +136,7 @@ impl Core {
             (_, false) => Bytes(0),
         };
         if is_flush {
-            target.engine.flushed(bytes);
-            target.engine.flush_took(pending.took);
+            target.engine.flushed(bytes, pending.took);
         }
         // A write to a capped target has taken the device's time, and a flush of a real one was charged for it.
         let is_charged = is_flush && (target.is_capped() || charged.is_by_time);

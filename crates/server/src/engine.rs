@@ -45,10 +45,12 @@ const CROWDING_MIN: u64 = 128 << 10;
 /// Once the average is below this they no longer count as too many. It is far lower, so that a mix of large and small flushes does not
 /// switch back and forth.
 const CROWDING_STILL: u64 = CROWDING_MIN / 4;
-/// Weight of one flush in that average, as its inverse.
+/// Weight of one flush in averages, as its inverse.
 const FLUSH_WEIGHT: u64 = 32;
-/// What one flush counts as in it at most, whatever it brings.
+/// What one flush counts as in them at most, whatever it brings, …
 const FLUSH_BYTES_MAX: u64 = 4 * CROWDING_MIN;
+/// … and however long it takes: a device that has hung once is not slow for hundreds of flushes.
+const FLUSH_TIME_MAX: Nanos = Nanos::from_millis(20);
 /// Jobs of which is known when they had a flush served.
 const REMEMBERED_JOBS_MAX: usize = 1_024;
 /// Stands for the job of the scrub, which has none.
@@ -325,12 +327,6 @@ impl Engine {
         self.state().waiting() > 0
     }
 
-    /// A flush took so long.
-    pub fn flush_took(&self, took: Nanos) {
-        let before = self.flush_ns.load(Ordering::Relaxed);
-        self.flush_ns.store(before - before / FLUSH_WEIGHT + took.0 / FLUSH_WEIGHT, Ordering::Relaxed);
-    }
-
     /// How long a flush takes on average.
     pub fn flush_time(&self) -> Nanos {
         Nanos(self.flush_ns.load(Ordering::Relaxed))
@@ -352,11 +348,15 @@ impl Engine {
         is_only
     }
 
-    /// A flush has brought so much to the device.
-    pub fn flushed(&self, bytes: Bytes) {
-        let (before, bytes) = (self.flush_bytes.load(Ordering::Relaxed), bytes.0.min(FLUSH_BYTES_MAX));
-        // Of two flushes that end at the same moment one may be lost; an average can bear that.
-        self.flush_bytes.store(before - before / FLUSH_WEIGHT + bytes / FLUSH_WEIGHT, Ordering::Relaxed);
+    /// A flush has brought so much to the device, and took so long.
+    pub fn flushed(&self, bytes: Bytes, took: Nanos) {
+        let follow = |average: &AtomicU64, value: u64| {
+            let before = average.load(Ordering::Relaxed);
+            // Of two flushes that end at the same moment one may be lost; an average can bear that.
+            average.store(before - before / FLUSH_WEIGHT + value / FLUSH_WEIGHT, Ordering::Relaxed);
+        };
+        follow(&self.flush_bytes, bytes.0.min(FLUSH_BYTES_MAX));
+        follow(&self.flush_ns, took.min(FLUSH_TIME_MAX).0);
     }
 
     /// Whether several flushes at once may be too many, even if all are of one job; `so_far` is the answer last time.
@@ -496,11 +496,24 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_that_hung_is_forgotten_sooner_than_a_device_that_is_slow() {
+        let engine = Engine::new(4, false);
+        let after = |flushes: u32, took: Nanos| {
+            (0..flushes).for_each(|_| engine.flushed(Bytes(0), took));
+            engine.flush_time()
+        };
+        let fast = after(200, Nanos::from_micros(400));
+        assert!(fast > Nanos::from_micros(390), "{fast:?}");
+        assert!(after(1, Nanos::from_secs(30)) < Nanos::from_millis(2));
+        assert!(after(100, Nanos::from_millis(5)) > Nanos::from_millis(4));
+    }
+
+    #[test]
     fn flushes_of_much_may_crowd_and_those_of_little_not() {
         let engine = Engine::new(4, false);
         let mut may = false;
         let mut after = |flushes: u32, bytes: u64| {
-            (0..flushes).for_each(|_| engine.flushed(Bytes(bytes)));
+            (0..flushes).for_each(|_| engine.flushed(Bytes(bytes), Nanos::ZERO));
             may = engine.may_flushes_crowd(may);
             may
         };

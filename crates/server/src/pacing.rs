@@ -30,6 +30,11 @@ const BEGUN_FLUSH_MAX: Nanos = Nanos::from_millis(2);
 /// To begin it may take the host so long on average.
 const BEGUN_TOOK_MAX: Nanos = Nanos::from_micros(200);
 
+/// Whether a device is given early what is soon to be flushed, where flushes take so long on average, and so many are under way.
+fn gains_by_beginning(flush_time: Nanos, flushes: usize) -> bool {
+    flush_time <= BEGUN_FLUSH_MAX && flushes < BEGUN_FLUSHES_MAX
+}
+
 impl Core {
     /// Counts what a write that was served, and is answered with `reply`, has left for the device. `None` if it has not.
     pub fn count_pages(&self, target: &Target, now: Nanos, pending: &Pending, reply: &ReplyHeader) -> Option<Wrote> {
@@ -60,8 +65,8 @@ impl Core {
     /// a job that is alone with the device, as its time is attributed to nobody, and while few flushes are under way: many keep it busy by
     /// themselves, with larger requests.
     fn begin_to_write(&self, target: &Target, now: Nanos, job: JobId, (of, range): (PagesOf, Range<u64>)) {
-        let is_fast = target.engine.flush_time() <= BEGUN_FLUSH_MAX;
-        let is_free = || is_fast && target.engine.flushes() < BEGUN_FLUSHES_MAX && !target.manner(now, job).is_counted;
+        let is_alone = || !target.manner(now, job).is_counted;
+        let is_free = || is_alone() && gains_by_beginning(target.engine.flush_time(), target.engine.flushes());
         let (Some(pages), Some(id)) = (&target.write_back, target.id) else { return };
         if !pages.begins.may_ask(BEGUN_TOOK_MAX) || !is_free() {
             return;
@@ -314,5 +319,18 @@ impl Core {
         if let Ok(Some(extent)) = of.extent(&self.store, id, &[range]) {
             extent.read_ahead();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slow array of few channels, which serves one long request sooner than four, and a disk that many flushes keep busy.
+    #[test]
+    fn slow_devices_and_busy_ones_are_given_nothing_early() {
+        let of = |flush_us, flushes| gains_by_beginning(Nanos::from_micros(flush_us), flushes);
+        assert_eq!([of(0, 0), of(500, 3), of(2_000, 3)], [true; 3]);
+        assert_eq!([of(2_001, 0), of(5_000, 1), of(500, 4), of(500, 32)], [false; 4]);
     }
 }

@@ -24,6 +24,17 @@ pub struct Request {
     pub nature: Nature,
 }
 
+/// What a request had of a device that serves many at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceService {
+    /// Of its time.
+    pub time: Nanos,
+    /// What that is worth of what requests are charged.
+    pub worth: Nanos,
+    /// What the request costs on a device of which nothing is known; zero of what no model says that, as of a flush.
+    pub work: Nanos,
+}
+
 /// The answer to "whose request goes next?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -87,10 +98,10 @@ pub trait Arbiter: Send {
     /// `tbf`, `mclock`, `set10`, `coflow`, `fair-finish`. See [`PolicySpec::divides_time`](crate::PolicySpec::divides_time).
     fn correct(&mut self, _now: Nanos, _job: JobId, _charged: Nanos, _took: Nanos) {}
 
-    /// A request that has ended had so much of the device's time, which is `worth` that much of what requests are charged. Times by
-    /// which an arbiter judges what was charged are times of the device, and what it lets the device idle is paid by what that
-    /// did. To be called before [`Self::complete`]. Ignored by whoever ignores [`Self::correct`].
-    fn device_served(&mut self, _time: Nanos, _worth: Nanos) {}
+    /// A request of `job` that has ended had this of the device. Times by which an arbiter judges what was charged are times of the
+    /// device, what it lets the device idle is paid by what that did, and whether that pays is judged by what the device does meanwhile. To be
+    /// called before [`Self::complete`]. Ignored by whoever ignores [`Self::correct`].
+    fn device_served(&mut self, _job: JobId, _had: DeviceService) {}
 
     /// The target is a device that serves many at once in a way of its own, and is given so many from now on: what a hold
     /// keeps from others is one of these, or all of them for a job that falls far behind all the same. Until this is

@@ -23,8 +23,8 @@ mod told;
 
 use crate::exchange::Usage;
 use crate::{
-    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, Lateness, Nature, Next, Request, RequestId, Shadow,
-    ShadowReport, SizeHistory, Worth,
+    Arbiter, Attribution, CappedDevice, Completion, Depth, DeviceService, Entered, Lateness, Nature, Next, Request,
+    RequestId, Shadow, ShadowReport, SizeHistory, Worth,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
@@ -332,7 +332,8 @@ impl<R, A> Dispatcher<R, A> {
             if entry.work > Nanos::ZERO {
                 self.worth.note(entry.work, attributed);
             }
-            self.arbiter.device_served(attributed, self.worth.of(attributed));
+            let had = DeviceService { time: attributed, worth: self.worth.of(attributed), work: entry.work };
+            self.arbiter.device_served(entry.job, had);
         }
         let (charged, service) = (entry.charged(), entry.service(by, &self.worth));
         // Those who are forgotten are not remembered for what ends later.

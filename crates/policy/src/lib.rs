@@ -61,7 +61,7 @@ mod shadow;
 mod spec;
 pub mod trace;
 
-pub use arbiter::{Arbiter, EnqueueError, Next, Request};
+pub use arbiter::{Arbiter, DeviceService, EnqueueError, Next, Request};
 pub use device::attribution::{Attribution, Entered, Worth};
 pub use device::{
     Access, COST_MAX, CappedDevice, Completion, CostLearner, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec,
@@ -119,6 +119,7 @@ pub fn build_on(
     let arbiter: Box<dyn Arbiter> = match spec.scheme() {
         Scheme::Fifo => Box::new(Fifo::default()),
         Scheme::Fair(levels) | Scheme::Allocated(Allocated { tree: levels, .. }) => match draw {
+            Draw::VirtualTime if spec.is_strict() => Box::new(VirtualTime::new(levels, tuning).with_strict_shares()),
             Draw::VirtualTime => Box::new(VirtualTime::new(levels, tuning)),
             Draw::Lottery => Box::new(Lottery::new(levels, seed, tuning)),
         },

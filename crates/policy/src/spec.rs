@@ -63,12 +63,13 @@ pub struct Level {
 /// joined by `-then-`, with one `-fair` at the end: `user-fair` prints as `user-then-job-fair`, because that is
 /// what it means here, and weights follow the word they belong to: `group{astro=3,bio=1}-then-job-fair`,
 /// `job-fair{urgent=10}`. Reading also accepts `-fair` at each level and ThemisIO's spelling without `then`.
-/// Settings stand in braces: `coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}`. A latency class
-/// stands behind all of it: `user-then-job-fair+latency{p99=2ms,job:viz}`.
+/// Settings stand in braces: `coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}`. Whether shares are
+/// [strict](Self::is_strict), and a latency class, stand behind all of it: `user-then-job-fair+strict+latency{p99=2ms,job:viz}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicySpec {
     scheme: Scheme,
+    is_strict: bool,
     latency: Option<LatencyClass>,
 }
 
@@ -179,12 +180,29 @@ pub(crate) fn proof_of(info: &JobInfo) -> Option<Arc<str>> {
 impl PolicySpec {
     /// The policy that owes nobody anything: arrival order.
     pub const fn fifo() -> Self {
-        Self { scheme: Scheme::Fifo, latency: None }
+        Self::from_scheme(Scheme::Fifo)
     }
 
     /// What it does.
     pub const fn scheme(&self) -> &Scheme {
         &self.scheme
+    }
+
+    /// Whether jobs have their parts of a device's time at any price: one that falls behind because its requests are one after the other
+    /// has the device to itself until it has caught up, also where that gains it little and costs the others much. Only a policy
+    /// with a sharing tree of its own can be so ([`Self::can_be_strict`]), and only its [`Draw::VirtualTime`] heeds it.
+    pub const fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
+    /// Whether its shares can be strict: it divides a device's time by a sharing tree, at every moment.
+    pub(crate) const fn can_be_strict(&self) -> bool {
+        matches!(self.scheme, Scheme::Fair(_) | Scheme::Allocated(_))
+    }
+
+    /// The same policy with strict shares. The caller has checked that it [can be](Self::can_be_strict).
+    pub(crate) fn with_strict_shares(self) -> Self {
+        Self { is_strict: true, ..self }
     }
 
     /// Whose requests are answered soon, if anybody's are.
@@ -252,7 +270,7 @@ impl PolicySpec {
 
     /// The caller has checked that the scheme is one that can be read: see [`Scheme`].
     pub(crate) const fn from_scheme(scheme: Scheme) -> Self {
-        Self { scheme, latency: None }
+        Self { scheme, is_strict: false, latency: None }
     }
 }
 

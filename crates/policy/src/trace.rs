@@ -6,8 +6,8 @@
 
 use crate::exchange::rates::{Parts, RateReport};
 use crate::{
-    Arbiter, Draw, EnqueueError, LatencyReport, Lateness, Nature, Next, PhaseReport, PolicySpec, Progress, Request,
-    RequestId, Tuning, build,
+    Arbiter, DeviceService, Draw, EnqueueError, LatencyReport, Lateness, Nature, Next, PhaseReport, PolicySpec,
+    Progress, Request, RequestId, Tuning, build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
@@ -115,10 +115,16 @@ pub enum Call {
     },
     /// [`Arbiter::device_served`].
     DeviceServed {
+        /// The job; of an older record, none.
+        #[serde(default = "nobody")]
+        job: JobId,
         /// What the device took.
         time: u64,
         /// What that is worth.
         worth: u64,
+        /// What the request costs on a device of which nothing is known.
+        #[serde(default)]
+        work: u64,
     },
     /// [`Arbiter::set_depth`], by the name that records have.
     SetPlaces {
@@ -202,6 +208,10 @@ pub enum Call {
 
 fn own() -> Nature {
     Nature::OWN
+}
+
+fn nobody() -> JobId {
+    JobId(u32::MAX)
 }
 
 /// An answer of [`Arbiter::next`].
@@ -338,9 +348,9 @@ impl Arbiter for Recorded {
         self.inner.device_kept_for()
     }
 
-    fn device_served(&mut self, time: Nanos, worth: Nanos) {
-        self.inner.device_served(time, worth);
-        self.note(Call::DeviceServed { time: time.0, worth: worth.0 });
+    fn device_served(&mut self, job: JobId, had: DeviceService) {
+        self.inner.device_served(job, had);
+        self.note(Call::DeviceServed { job, time: had.time.0, worth: had.worth.0, work: had.work.0 });
     }
 
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
@@ -493,7 +503,10 @@ impl Player {
                 player.correct(Nanos(*now), *job, Nanos(*charged), Nanos(*took));
             }
             Call::SetPlaces { places } => player.set_depth(*places),
-            Call::DeviceServed { time, worth } => player.device_served(Nanos(*time), Nanos(*worth)),
+            Call::DeviceServed { job, time, worth, work } => {
+                let [time, worth, work] = [time, worth, work].map(|ns| Nanos(*ns));
+                player.device_served(*job, DeviceService { time, worth, work });
+            }
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
             Call::SetAside { now, request, job } => player.set_aside(Nanos(*now), RequestId(*request), *job),
             Call::Cancel { now, request, job, gave } => {

@@ -14,7 +14,7 @@
 //! Requests are never refused for want of the node, and never lost: a target that holds some back and has nothing to do
 //! asks the node again when who has it may have changed by time ([`IoNode::ask_again_at`]).
 
-use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
+use crate::arbiter::{Arbiter, DeviceService, EnqueueError, Next, Request};
 use crate::queueing::roster::QUEUED_MAX;
 use crate::queueing::virtual_time::VirtualTime;
 use crate::spec::scheme::Exclusive as Settings;
@@ -255,8 +255,8 @@ impl Arbiter for Exclusive {
         self.inner.correct(now, job, charged, took);
     }
 
-    fn device_served(&mut self, time: Nanos, worth: Nanos) {
-        self.inner.device_served(time, worth);
+    fn device_served(&mut self, job: JobId, had: DeviceService) {
+        self.inner.device_served(job, had);
     }
 
     fn set_depth(&mut self, depth: u32) {

@@ -8,7 +8,7 @@
 //!
 //! O(1) for each request, beside what [`fair_clock`](super::fair_clock) takes where a phase begins, ends, or turns out longer.
 
-use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
+use crate::arbiter::{Arbiter, DeviceService, EnqueueError, Next, Request};
 use crate::device::latency::LatencyReport;
 use crate::exchange::rates::{Parts, RateReport};
 use crate::history::SizeHistory;
@@ -211,8 +211,8 @@ impl Arbiter for FairBeside {
         self.inner.correct(now, job, charged, took);
     }
 
-    fn device_served(&mut self, time: Nanos, worth: Nanos) {
-        self.inner.device_served(time, worth);
+    fn device_served(&mut self, job: JobId, had: DeviceService) {
+        self.inner.device_served(job, had);
     }
 
     fn set_depth(&mut self, depth: u32) {

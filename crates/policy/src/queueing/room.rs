@@ -12,10 +12,15 @@
 //! * the job does [`SPEEDUP_MIN`] times as much in the same time when it has the device to itself, and
 //! * the device does [`WORK_MIN`] of the work then, counted by what requests cost on a device of which nothing is known.
 //!
-//! Both are found out by trial, at times when the job is so far behind that no policy makes it wait. A trial in vain
-//! takes [`REQUESTS_MIN`] requests and [`SETTLING`], and the next one comes after a hundred times as long, so that looking takes one
-//! percent of the time, but for the first trials. If it was nearly worth it, the next one comes after 25 times as long, and the one
-//! after that, if it was so again, after 50: where a job finds more and more of its files in memory, it is worth it a moment later. O(1).
+//! Both are compared at times when the job is so far behind that no policy makes it wait, and of what the device has served: memory serves some
+//! requests of any job, now many and then none, and whether it does says nothing of the device.
+//!
+//! *What was found is tried anew, again and again*, by going the other way for [`REQUESTS_MIN`] requests: what jobs do changes, and with what is
+//! kept free also what the others have in service and how many the device is given at once, so that a pace of some time ago, or of the moments
+//! in between, says little. The first try comes at once, and each one after [`REST_FIRST`] times as long as the last one took; as
+//! often as it has the same result after twice as long, up to [`REST_MAX`], so that looking takes a hundredth of the time. O(1).
+//!
+//! Under a policy of strict shares ([`PolicySpec::is_strict`](crate::PolicySpec::is_strict)) nothing is tried: who is behind has the device.
 //!
 //! BFQ (Linux, `block/bfq-iosched.c`, `bfq_better_to_idle`) idles a disk for one process, too, by what kind of device it
 //! is and what weights there are.
@@ -24,46 +29,48 @@ use isonomia_units::Nanos;
 
 /// See the module.
 const SPEEDUP_MIN: f64 = 4.0 / 3.0;
-/// See the module. Of two jobs with half of the time each, both together do 0.62 of the work then, if the one thinks little.
-const WORK_MIN: f64 = 0.25;
-/// What was found to be worth it once is given up for less than this part of both: what a job does differs from moment to moment.
-const STILL: f64 = 2.0 / 3.0;
-/// A trial that has found this part of both was nearly worth it.
-const CLOSE: f64 = 0.8;
-/// So many requests tell what a job does in a time …
+/// See the module. Of two jobs with half of the time each, both together do 0.56 of the work then, if the one thinks little.
+const WORK_MIN: f64 = 0.125;
+/// What was found to be worth it is given up for less than this part of both.
+const STILL: f64 = 0.85;
+/// So many requests tell what a job does in a time, …
 const REQUESTS_MIN: u64 = 32;
-/// … after the first ones with the device to itself, beside which what was in service before may still be.
-const SETTLING: u64 = 8;
-/// A trial that has not seen so many by then was in vain.
-const TRIAL_MAX: Nanos = Nanos::from_secs(1);
-/// After a trial in vain the next one waits so many times as long as [`REQUESTS_MIN`] requests took, …
-const REST: u64 = 124;
-/// … a quarter of that after one that was nearly worth it, and half of it after the second of those in a row.
-const CLOSE_MAX: u32 = 2;
+/// … or as many as there are by then, …
+const TRY_MAX: Nanos = Nanos::from_secs(1);
+/// … after the first ones with the device to itself, beside which what was in service before may still be, …
+const SETTLING_ALL: u64 = 8;
+/// … or without, until as many are in service, and as the device is given as many, as without any job that has it to itself.
+const SETTLING_SLOT: u64 = 32;
+/// See the module.
+const REST_FIRST: u64 = 32;
+/// See the module.
+const REST_MAX: u64 = 128;
 /// Of so many requests those that come later count more and more.
-const REQUESTS_MAX: u64 = 4096;
+const REQUESTS_MAX: u64 = 512;
 
 /// What one job needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
     needs_all: bool,
-    /// A trial has found that it is worth it.
+    /// What was found last: it is worth it.
     is_found: bool,
+    /// The other way is tried.
+    is_trying: bool,
     /// What the job does while a slot is kept for it, …
     with_slot: Pace,
     /// … and while the device is.
     with_all: Pace,
-    /// Since when it is far behind, what had been dispatched of all jobs by then, …
+    /// Since when it is far behind, the work that the device had done for all jobs by then, …
     since: Option<(Nanos, Nanos)>,
     /// … how many requests of its own since it came last, and whether the device was kept free for it meanwhile.
-    requests: u64,
+    served: u64,
     was_kept: bool,
-    /// Requests of it since the trial began.
+    /// Requests of it since the present way was taken.
     settled: u64,
-    /// The next trial comes no sooner.
+    /// The next try comes no sooner.
     rested_at: Nanos,
-    /// Trials in a row that were nearly worth it, [`CLOSE_MAX`] at most.
-    close: u32,
+    /// So many times as long as the last one took.
+    rest: u64,
 }
 
 /// What a job did in a time in which no policy made it wait.
@@ -86,9 +93,9 @@ impl Room {
         self.since = None;
     }
 
-    /// A request of the job went into service.
-    pub(crate) fn dispatched(&mut self) {
-        self.requests += 1;
+    /// The device has served a request of the job.
+    pub(crate) fn served(&mut self) {
+        self.served += 1;
     }
 
     /// All of the device is kept free for the job.
@@ -96,55 +103,87 @@ impl Room {
         self.was_kept = true;
     }
 
-    /// The job, which had nothing queued, has come, and is behind by so much of the `most` that it is owed; so much `work` was
-    /// dispatched of all jobs since the arbiter was made.
+    /// The job, which had nothing queued, has come, and is behind by so much of the `most` that it is owed; the device has done so much `work`
+    /// for all jobs since the arbiter was made.
     pub(crate) fn arrived(&mut self, now: Nanos, behind: u128, most: u128, work: Nanos) {
-        let (requests, was_kept) = (std::mem::take(&mut self.requests), std::mem::take(&mut self.was_kept));
-        if let Some((since, before)) = self.since.filter(|_| was_kept == self.needs_all) {
+        let (requests, was_kept) = (std::mem::take(&mut self.served), std::mem::take(&mut self.was_kept));
+        // A time in which the device has served nothing of the job is one that it was thinking in, or that memory served.
+        if let Some((since, before)) = self.since.filter(|_| requests > 0 && was_kept == self.needs_all) {
             let span = Pace { time_ns: now.since(since).0, requests, work_ns: work.since(before).0 };
-            if !self.needs_all {
-                self.with_slot.add(&span);
-            } else if self.settled >= SETTLING {
-                self.with_all.add(&span);
-            }
-        }
-        if self.needs_all {
-            self.settled += requests;
+            self.count(&span);
         }
         let is_far_behind = behind > most / 4;
         self.since = is_far_behind.then_some((now, work));
-        let gains = self.gains();
-        if self.needs_all {
-            let is_in_vain = gains.map_or(self.with_all.time_ns > TRIAL_MAX.0, |gains| !gains);
-            if is_in_vain {
-                let is_close = self.is_worth(CLOSE) == Some(true);
-                let rest = if is_close { REST >> (CLOSE_MAX - self.close) } else { REST };
-                self.close = if is_close { (self.close + 1).min(CLOSE_MAX) } else { 0 };
-                self.rested_at = now + Nanos(self.with_all.trial_ns() * rest);
-                (self.with_slot, self.with_all, self.settled) = Default::default();
-            }
-            self.is_found = gains == Some(true);
-            self.close = if self.is_found { 0 } else { self.close };
-            self.needs_all = is_far_behind && !is_in_vain;
+        if self.is_trying {
+            self.conclude(now);
+        } else if now >= self.rested_at && self.pace(self.is_found).is_known() && behind > most / 2 {
+            self.go(!self.is_found);
+            self.is_trying = true;
+        }
+        if self.is_going_all() {
+            self.follow(behind, most);
         } else {
-            self.needs_all = behind > most / 2 && now >= self.rested_at && self.with_slot.is_known();
+            self.needs_all = false;
         }
     }
 
-    /// Whether it is worth it; `None` while that is not known.
-    fn gains(&self) -> Option<bool> {
-        self.is_worth(if self.is_found { STILL } else { 1.0 })
+    /// All of the device is kept free for the job while it is so much behind of the `most` that it is owed, whether that is worth it or not.
+    pub(crate) fn follow(&mut self, behind: u128, most: u128) {
+        self.needs_all = behind > if self.needs_all { most / 4 } else { most / 2 };
     }
 
-    /// Whether this part of what makes it worth it is there.
-    fn is_worth(&self, part: f64) -> Option<bool> {
+    /// Whether all of the device is what it has now when it is far behind.
+    fn is_going_all(&self) -> bool {
+        self.is_found != self.is_trying
+    }
+
+    fn pace(&mut self, all: bool) -> &mut Pace {
+        if all { &mut self.with_all } else { &mut self.with_slot }
+    }
+
+    /// Begins to measure this way anew.
+    fn go(&mut self, all: bool) {
+        *self.pace(all) = Pace::default();
+        self.settled = 0;
+    }
+
+    fn count(&mut self, span: &Pace) {
+        let all = self.is_going_all();
+        if all != self.needs_all {
+            // It has nearly caught up, and others have come in between.
+            return;
+        }
+        let settling = if all { SETTLING_ALL } else { SETTLING_SLOT };
+        if self.settled >= settling || !self.is_trying {
+            self.pace(all).add(span);
+        } else {
+            self.settled += span.requests;
+        }
+    }
+
+    /// Ends a try that has seen enough.
+    fn conclude(&mut self, now: Nanos) {
+        let tried = *self.pace(!self.is_found);
+        if !tried.is_known() {
+            return;
+        }
+        let is_worth = self.is_worth();
+        let settled = if self.is_found { SETTLING_SLOT } else { SETTLING_ALL };
+        let is_same = is_worth == self.is_found;
+        self.rest = if is_same { (2 * self.rest).clamp(REST_FIRST, REST_MAX) } else { REST_FIRST };
+        let took = tried.time_ns / tried.requests * (tried.requests + settled);
+        self.rested_at = now + Nanos(took.saturating_mul(self.rest));
+        (self.is_found, self.is_trying) = (is_worth, false);
+    }
+
+    /// Whether it is, by what was measured of both ways.
+    fn is_worth(&self) -> bool {
         let (slot, all) = (&self.with_slot, &self.with_all);
-        (slot.is_known() && all.is_known()).then(|| {
-            let of_time = slot.time_ns as f64 / all.time_ns.max(1) as f64;
-            let speedup = all.requests as f64 / slot.requests as f64 * of_time;
-            let work = all.work_ns as f64 / slot.work_ns.max(1) as f64 * of_time;
-            speedup >= part * SPEEDUP_MIN && work >= part * WORK_MIN
-        })
+        let part = if self.is_found { STILL } else { 1.0 };
+        let of_time = slot.time_ns as f64 / all.time_ns.max(1) as f64;
+        let speedup = all.requests as f64 / slot.requests.max(1) as f64 * of_time;
+        let work = all.work_ns as f64 / slot.work_ns.max(1) as f64 * of_time;
+        speedup >= part * SPEEDUP_MIN && work >= part * WORK_MIN
     }
 }
 
@@ -160,14 +199,8 @@ impl Pace {
         }
     }
 
-    /// How long a trial takes.
-    fn trial_ns(&self) -> u64 {
-        let trial = if self.is_known() { self.time_ns / self.requests * REQUESTS_MIN } else { self.time_ns };
-        trial.min(TRIAL_MAX.0)
-    }
-
     fn is_known(&self) -> bool {
-        self.requests >= REQUESTS_MIN
+        self.requests >= REQUESTS_MIN || self.requests > 0 && self.time_ns >= TRY_MAX.0
     }
 }
 
@@ -184,111 +217,122 @@ mod tests {
         work: u64,
     }
 
-    /// A job that is behind by all that it is owed, and comes again and again; the part of the time in which it had all of the device.
-    fn part_with_all(room: &mut Room, slot: Speed, all: Speed) -> f64 {
-        let (mut now, mut work, mut with_all) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-        while now < Nanos::from_secs(10) {
-            let speed = if room.needs_all() { all } else { slot };
-            let took = Nanos::from_micros(speed.request_us);
-            room.dispatched();
-            if room.needs_all() {
-                room.kept();
-            }
-            (now, work) = (now + took, work + Nanos(speed.request_us * speed.work));
-            with_all += if room.needs_all() { took } else { Nanos::ZERO };
-            room.arrived(now, MOST, MOST, work);
-        }
-        with_all.0 as f64 / now.0 as f64
+    const SLOT: Speed = Speed { request_us: 100, work: 100 };
+
+    /// A job that is behind by all that it is owed, and comes again and again, ten seconds long.
+    struct Course {
+        room: Room,
+        now: Nanos,
+        work: Nanos,
     }
 
-    const SLOT: Speed = Speed { request_us: 100, work: 100 };
+    impl Course {
+        fn new() -> Self {
+            Self { room: Room::default(), now: Nanos::ZERO, work: Nanos::ZERO }
+        }
+
+        fn step(&mut self, all: Speed) {
+            let speed = if self.room.needs_all() { all } else { SLOT };
+            self.room.served();
+            if self.room.needs_all() {
+                self.room.kept();
+            }
+            self.now += Nanos::from_micros(speed.request_us);
+            self.work += Nanos(speed.request_us * speed.work);
+            self.room.arrived(self.now, MOST, MOST, self.work);
+        }
+
+        /// The part of ten seconds in which it has all of the device.
+        fn part_with_all(&mut self, all: Speed) -> f64 {
+            let (began, mut with_all) = (self.now, Nanos::ZERO);
+            while self.now < began + Nanos::from_secs(10) {
+                let (before, has_all) = (self.now, self.room.needs_all());
+                self.step(all);
+                with_all += if has_all { self.now.since(before) } else { Nanos::ZERO };
+            }
+            with_all.as_secs_f64() / self.now.since(began).as_secs_f64()
+        }
+    }
 
     #[test]
     fn who_does_more_alone_has_all_of_the_device_until_it_is_hardly_behind() {
-        let mut room = Room::default();
-        assert!(part_with_all(&mut room, SLOT, Speed { request_us: 50, work: 50 }) > 0.99);
+        let mut course = Course::new();
+        let part = course.part_with_all(Speed { request_us: 50, work: 50 });
+        assert!(part > 0.98, "{part}");
         let mut at = |behind| {
-            room.begins();
-            room.arrived(Nanos::from_secs(11), behind, MOST, Nanos::from_secs(1));
-            room.needs_all()
+            course.room.begins();
+            course.room.arrived(Nanos::from_secs(10), behind, MOST, Nanos::from_secs(1));
+            course.room.needs_all()
         };
         assert_eq!([1_000, 251, 250, 500, 501, 0].map(&mut at), [true, true, false, false, true, false]);
     }
 
     #[test]
     fn looking_takes_a_hundredth_of_the_time_where_it_is_in_vain() {
-        for all in [Speed { request_us: 95, work: 95 }, Speed { request_us: 50, work: 19 }] {
-            let part = part_with_all(&mut Room::default(), SLOT, all);
-            assert!(part > 0.005 && part < 0.0105, "{part}");
+        for all in [Speed { request_us: 80, work: 80 }, Speed { request_us: 50, work: 12 }] {
+            let part = Course::new().part_with_all(all);
+            assert!(part > 0.005 && part < 0.0125, "{part}");
         }
-        // A request takes so long that a trial ends sooner.
-        let slow = Speed { request_us: 100_000, work: 100 };
-        let part = part_with_all(&mut Room::default(), SLOT, slow);
-        assert!(part < 0.2, "{part}");
+        // A request takes so long that a try ends sooner.
+        let part = Course::new().part_with_all(Speed { request_us: 100_000, work: 100 });
+        assert!(part < 0.3, "{part}");
     }
 
-    /// What was nearly worth it may be worth it a moment later.
+    /// When all of the device is tried, in requests of a try since the last one.
     #[test]
-    fn a_trial_that_was_nearly_worth_it_is_soon_followed_by_others() {
-        let rests = |request_us: fn(usize) -> u64| {
-            let (mut room, mut trials_us) = (Room::default(), Vec::new());
-            let (mut now, mut work, mut had_all) = (Nanos::ZERO, Nanos::ZERO, false);
-            while trials_us.len() < 6 {
-                if room.needs_all() && !had_all {
-                    trials_us.push(now.0 / 1_000);
-                }
-                let vain = Speed { request_us: request_us(trials_us.len()), work: 40 };
-                let speed = if room.needs_all() { vain } else { SLOT };
-                had_all = room.needs_all();
-                room.dispatched();
-                if had_all {
-                    room.kept();
-                }
-                (now, work) = (now + Nanos::from_micros(speed.request_us), work + Nanos(speed.request_us * speed.work));
-                room.arrived(now, MOST, MOST, work);
+    fn tries_with_the_same_result_become_rare() {
+        let (mut course, mut rests, mut ended) = (Course::new(), Vec::new(), Nanos::ZERO);
+        while rests.len() < 5 {
+            let had_all = course.room.needs_all();
+            course.step(SLOT);
+            match (had_all, course.room.needs_all()) {
+                (false, true) => rests.push(course.now.since(ended).0 as f64 / 4e6),
+                (true, false) => ended = course.now,
+                _ => {}
             }
-            let rest = |(trial, pair): (usize, &[u64])| {
-                (pair[1] - pair[0]) as f64 / (request_us(trial + 1) * REQUESTS_MIN) as f64
-            };
-            trials_us.windows(2).enumerate().map(rest).collect::<Vec<_>>()
+        }
+        // The first comes as soon as it is known what a slot gives.
+        let wanted = [0.8, 32.0, 64.0, 128.0, 128.0];
+        assert!(rests.iter().zip(wanted).all(|(rest, wanted)| (rest - wanted).abs() < 0.2), "{rests:?}");
+    }
+
+    /// What memory serves comes in no time, now and then; it is no pace of the device, and what is done beside it no work for it.
+    #[test]
+    fn only_times_count_in_which_the_device_serves_the_job_and_it_is_far_behind() {
+        let mut room = Room::default();
+        let mut after = |at_ms, behind, is_served: bool| {
+            (0..u32::from(is_served)).for_each(|_| room.served());
+            room.arrived(Nanos::from_millis(at_ms), behind, MOST, Nanos::from_millis(at_ms));
+            room.with_slot.requests
         };
-        // Beside the rest it is the trial's own requests, and one of either kind.
-        let near =
-            |rests: &[f64], wanted: &[f64]| rests.iter().zip(wanted).all(|(rest, wanted)| (rest - wanted).abs() < 3.0);
-        let close = rests(|_| 80);
-        assert!(near(&close, &[31.0, 62.0, 124.0, 124.0, 124.0]), "{close:?}");
-        let clear = rests(|_| 100);
-        assert!(near(&clear, &[124.0; 5]), "{clear:?}");
-        let either = rests(|trial| if trial == 3 { 100 } else { 80 });
-        assert!(near(&either, &[31.0, 62.0, 124.0, 31.0, 62.0]), "{either:?}");
-    }
-
-    /// A minute without I/O is no pace, and what the device did while it was not kept free is none with all of it.
-    #[test]
-    fn only_times_count_in_which_the_job_could_go_on() {
-        let mut room = Room::default();
-        room.arrived(Nanos::ZERO, MOST, MOST, Nanos::ZERO);
-        room.dispatched();
+        assert_eq!([after(0, MOST, true), after(1, MOST, false), after(2, MOST, true)], [0, 0, 1]);
+        assert_eq!([after(3, MOST / 4, true), after(4, MOST, true), after(5, MOST, true)], [2, 2, 3]);
         room.begins();
-        room.arrived(Nanos::from_secs(60), MOST, MOST, Nanos::ZERO);
-        assert_eq!((room.with_slot.requests, room.with_slot.time_ns), (0, 0));
-        room.needs_all = true;
-        room.dispatched();
-        room.arrived(Nanos::from_secs(61), MOST, MOST, Nanos::ZERO);
-        assert_eq!((room.with_slot.requests, room.with_all.requests), (0, 0));
+        room.served();
+        room.arrived(Nanos::from_secs(60), MOST, MOST, Nanos::from_secs(60));
+        let Pace { requests, time_ns, work_ns } = room.with_slot;
+        assert_eq!((requests, time_ns, work_ns), (3, 3_000_000, 3_000_000));
+        // What the device did while it was not kept free is no pace with all of it.
+        (room.is_found, room.needs_all) = (true, true);
+        for (at, is_kept, counted) in [(61, false, 0), (62, true, 1)] {
+            room.served();
+            if is_kept {
+                room.kept();
+            }
+            room.arrived(Nanos::from_secs(at), MOST, MOST, Nanos::from_secs(at));
+            assert_eq!(room.with_all.requests, counted);
+        }
     }
 
     #[test]
-    fn what_was_worth_it_is_given_up_only_when_it_is_clearly_not() {
-        let mut room = Room::default();
-        assert!(part_with_all(&mut room, SLOT, Speed { request_us: 70, work: 35 }) > 0.99);
-        assert!(
-            part_with_all(&mut room, SLOT, Speed { request_us: 90, work: 25 }) > 0.99,
-            "a little less is still worth it"
-        );
-        assert!(part_with_all(&mut room, SLOT, Speed { request_us: 130, work: 35 }) < 0.1);
-        // Who changes all the time has it tried no more often.
-        let part = part_with_all(&mut room, SLOT, Speed { request_us: 130, work: 35 });
-        assert!(part < 0.015, "{part}");
+    fn what_was_worth_it_is_given_up_when_it_is_clearly_not() {
+        let mut course = Course::new();
+        assert!(course.part_with_all(Speed { request_us: 70, work: 35 }) > 0.97);
+        let part = course.part_with_all(Speed { request_us: 85, work: 25 });
+        assert!(part > 0.97, "a little less is still worth it: {part}");
+        assert!(course.part_with_all(Speed { request_us: 130, work: 35 }) < 0.5);
+        assert!(course.part_with_all(Speed { request_us: 130, work: 35 }) < 0.02);
+        // And it is taken up again, which is found at the next try.
+        assert!(course.part_with_all(Speed { request_us: 50, work: 50 }) > 0.9);
     }
 }

@@ -31,7 +31,7 @@
 
 mod accounts;
 
-use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
+use crate::arbiter::{Arbiter, DeviceService, EnqueueError, Next, Request};
 use crate::device::latency::{Arrival, LatencyControl, LatencyReport};
 use crate::exchange::rates::{Parts, RateReport};
 use crate::spec::PolicySpec;
@@ -388,8 +388,8 @@ impl Arbiter for Urgent {
         self.inner.device_kept_for().filter(|_| self.drawn.is_none())
     }
 
-    fn device_served(&mut self, time: Nanos, worth: Nanos) {
-        self.inner.device_served(time, worth);
+    fn device_served(&mut self, job: JobId, had: DeviceService) {
+        self.inner.device_served(job, had);
     }
 
     fn correct(&mut self, now: Nanos, job: JobId, charged: Nanos, took: Nanos) {

@@ -46,7 +46,7 @@
 //! each increment is rounded once, by less than one part in 2⁵². With the slowest pace, 10⁻¹², a job would need
 //! 10¹⁴ s of service to reach the end of the range.
 
-use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
+use crate::arbiter::{Arbiter, DeviceService, EnqueueError, Next, Request};
 use crate::queueing::activity::{Habit, Patience};
 use crate::queueing::holds::Holds;
 use crate::queueing::room::Room;
@@ -54,7 +54,7 @@ use crate::queueing::roster::Roster;
 use crate::queueing::surplus::{Progress, Surplus};
 use crate::queueing::tag_heap::{SMALLEST_MAX, Tag, TagHeap};
 use crate::spec::{Level, Weight};
-use crate::{COST_MAX, CostModel, RequestId, Tuning};
+use crate::{COST_MAX, RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 
 const TAG_UNITS_PER_NS: f64 = 65_536.0;
@@ -74,8 +74,10 @@ pub(crate) struct VirtualTime {
     holds: Holds,
     /// What a nanosecond of the device is charged, at most 1.
     rate: f64,
-    /// What was dispatched, whatever the device makes of it.
+    /// What the device has done for all jobs, by what that costs on one of which nothing is known.
     work: Nanos,
+    /// Who is behind has the whole device, whatever that costs.
+    is_strict: bool,
     /// Under `coflow`, what is guaranteed and who gets the rest; otherwise everything is guaranteed.
     coflow: Option<(f64, Surplus)>,
 }
@@ -102,6 +104,7 @@ impl VirtualTime {
             holds: Holds::new(&tuning),
             rate: 1.0,
             work: Nanos::ZERO,
+            is_strict: false,
             coflow: None,
         }
     }
@@ -109,6 +112,11 @@ impl VirtualTime {
     /// Guarantees only a part of each share, and gives the rest to the first in `surplus`.
     pub(crate) fn with_guarantee(self, guarantee: Weight, surplus: Surplus) -> Self {
         Self { coflow: Some((guarantee.micros() as f64 / 1e6, surplus)), ..self }
+    }
+
+    /// Keeps the whole of a device for a job that is behind, whatever that costs: see [`PolicySpec::is_strict`](crate::PolicySpec::is_strict).
+    pub(crate) fn with_strict_shares(self) -> Self {
+        Self { is_strict: true, ..self }
     }
 
     fn advance(&mut self, now: Nanos) -> Nanos {
@@ -162,7 +170,6 @@ impl VirtualTime {
         let Some((request, cost, more)) = self.roster.dispatch(slot) else { return Next::Idle };
         self.holds.dispatched(cost);
         let span = if is_surplus { 0 } else { self.span(slot, cost) };
-        let divides_devices_time = self.divides_devices_time();
         let account = &mut self.accounts[slot as usize];
         if !is_surplus {
             self.roster.charge(slot, account.tag, |pace| span_at(pace, cost));
@@ -178,10 +185,6 @@ impl VirtualTime {
         account.last_cost = cost;
         account.charged_at = self.roster.changes();
         account.habit.dispatch(now, self.roster.job(slot).in_flight - 1);
-        if divides_devices_time {
-            account.room.dispatched();
-            self.work += CostModel::nominal().cost(request.bytes);
-        }
         if more {
             self.queued.set(slot, (account.tag, request.job));
         } else {
@@ -314,7 +317,12 @@ impl Arbiter for VirtualTime {
                 if arrival.activated {
                     account.room.begins();
                 }
-                account.room.arrived(now, self.virtual_time.saturating_sub(account.tag), owed_max, self.work);
+                let behind = self.virtual_time.saturating_sub(account.tag);
+                if self.is_strict {
+                    account.room.follow(behind, owed_max);
+                } else {
+                    account.room.arrived(now, behind, owed_max, self.work);
+                }
             }
             self.queued.set(slot, (account.tag, request.job));
             if let Some((_, surplus)) = &mut self.coflow {
@@ -377,10 +385,15 @@ impl Arbiter for VirtualTime {
         }
     }
 
-    fn device_served(&mut self, time: Nanos, worth: Nanos) {
+    fn device_served(&mut self, job: JobId, had: DeviceService) {
+        let DeviceService { time, worth, work } = had;
         if self.coflow.is_none() && time > Nanos::ZERO {
             self.rate = (worth.0 as f64 / time.0 as f64).min(1.0);
             self.holds.device_served(time, worth);
+            self.work += work;
+            if let Some(slot) = self.roster.slot(job) {
+                self.accounts[slot as usize].room.served();
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reading and printing a policy's text.
 //!
 //! ```text
-//! policy  = scheme [ "+" "latency{" … "}" ]                what is in the braces: see `latency.rs`
+//! policy  = scheme [ "+strict" ] [ "+latency{" … "}" ]     what is in the braces: see `latency.rs`
 //! scheme  = "fifo" | chain | one of those in `settings.rs`
 //! chain   = level { "-" [ "then-" ] level }              the last level must carry "-fair"
 //! level   = entity [ "-fair" ] [ weights ] [ "-fair" ]     "-fair" once at most
@@ -29,11 +29,11 @@ pub const WEIGHTS_MAX: usize = 256;
 const ALLOWED: &str = "fifo, or group, user, job, size, priority joined by -then- and ending in -fair, \
                        such as user-then-size-fair or group{astro=3,bio=1}-then-job-fair, \
                        or coflow{…}, fair-finish{…}, exclusive{…}, tbf{…}, mclock{…}, set10{…}, gift{…}, pofs, bsip, mbw, tsa, \
-                       esa, tmf, rnd; any of them with a class such as \
+                       esa, tmf, rnd; shares with +strict, and any of them with a class such as \
                        +latency{p99=2ms,user:ada} behind it";
 
 /// The words of a policy, but for `-then-`.
-const WORDS: [&str; 21] = [
+const WORDS: [&str; 22] = [
     "fifo",
     "group",
     "user",
@@ -55,7 +55,10 @@ const WORDS: [&str; 21] = [
     "esa",
     "tmf",
     "rnd",
+    "strict",
 ];
+/// What makes shares strict, behind a policy.
+const STRICT: &str = "strict";
 /// From what likeness (Jaro, 0 to 1) on a word is named that may have been meant: where options of programs are named as well.
 const ALIKE: f64 = 0.7;
 
@@ -81,9 +84,10 @@ pub enum ParsePolicyError {
         /// What follows.
         rest: String,
     },
-    /// Something behind a `+` that is no latency class.
+    /// Something behind a `+` that is neither `strict` nor a latency class.
     #[error(
-        "{text:?} cannot be added to a policy (allowed: +latency{{p99=TIME,…}}, such as +latency{{p99=2ms,user:ada}})"
+        "{text:?} cannot be added to a policy (allowed: +strict, then +latency{{p99=TIME,…}}, such as \
+             +latency{{p99=2ms,user:ada}}; each once)"
     )]
     UnknownAddition {
         /// What stands there.
@@ -94,6 +98,14 @@ pub enum ParsePolicyError {
     AfterLatency {
         /// What follows.
         text: String,
+    },
+    /// Strict shares of a policy that has none.
+    #[error(
+        "{policy} cannot be strict (allowed: policies of shares, such as job-fair+strict, and those that a controller decides)"
+    )]
+    StrictWithoutShares {
+        /// The policy.
+        policy: String,
     },
     /// A latency class of a policy that lets one application at a time do I/O.
     #[error("exclusive cannot have a latency class: others are not served while one application has the targets")]
@@ -172,11 +184,21 @@ impl FromStr for PolicySpec {
         }
         let text = s.trim();
         if let Some(at) = addition(text) {
-            let (policy, class) = (text[..at].trim_end(), text[at + 1..].trim_start());
+            let (policy, mut class) = (text[..at].trim_end(), text[at + 1..].trim_start());
+            let mut spec: Self = policy.parse()?;
+            if let Some(rest) = strict(class) {
+                if !spec.can_be_strict() {
+                    return Err(ParsePolicyError::StrictWithoutShares { policy: spec.to_string() });
+                }
+                spec = spec.with_strict_shares();
+                match rest {
+                    None => return Ok(spec),
+                    Some(rest) => class = rest,
+                }
+            }
             if let Some(again) = addition(class) {
                 return Err(ParsePolicyError::AfterLatency { text: class[again..].to_owned() });
             }
-            let spec: Self = policy.parse()?;
             if matches!(spec.scheme(), Scheme::Exclusive(_)) {
                 return Err(ParsePolicyError::LatencyOfExclusive);
             }
@@ -204,6 +226,9 @@ impl TryFrom<String> for PolicySpec {
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         settings::write(f, self.scheme())?;
+        if self.is_strict() {
+            write!(f, "+{STRICT}")?;
+        }
         self.latency().map_or(Ok(()), |class| write!(f, "+{class}"))
     }
 }
@@ -219,6 +244,15 @@ fn addition(text: &str) -> Option<usize> {
         }
         byte == b'+' && depth <= 0
     })
+}
+
+/// Of what is added to a policy, what comes behind `strict` and a plus, if anything does; `None` if it does not begin with that word.
+fn strict(added: &str) -> Option<Option<&str>> {
+    let (first, rest) = match addition(added) {
+        Some(at) => (&added[..at], Some(added[at + 1..].trim_start())),
+        None => (added, None),
+    };
+    (first.trim_end() == STRICT).then_some(rest)
 }
 
 /// Prints the levels of a sharing tree.
@@ -371,6 +405,9 @@ mod tests {
             ("group{bio=1, astro=3.50}-fair-user-fair", "group{astro=3.5,bio=1}-then-user-then-job-fair"),
             ("job-fair{a-then-b=0.000001}", "job-fair{a-then-b=0.000001}"),
             ("size{big=2}-fair", "size-fair{big=2}"),
+            ("user-fair + strict", "user-then-job-fair+strict"),
+            ("job-fair+strict + latency{p99=2ms,job:viz}", "job-fair+strict+latency{p99=2ms,job:viz}"),
+            ("pofs+strict", "pofs{tree=job-fair}+strict"),
         ] {
             assert_eq!(canonical(text), expected, "{text}");
             assert_eq!(canonical(expected), expected);
@@ -408,6 +445,14 @@ mod tests {
             ("job-fair{=1}", vec!["its name"]),
             ("job-fair{a=1,a=2}", vec!["\"a\" is weighted twice", "\"job\""]),
             ("job-fair{a=1}x", vec!["\"x\""]),
+            ("fifo+strict", vec!["fifo cannot be strict", "job-fair+strict"]),
+            ("coflow+strict", vec!["cannot be strict"]),
+            ("exclusive+strict", vec!["cannot be strict"]),
+            ("job-fair+strictly", vec!["\"strictly\" cannot be added", "+strict"]),
+            ("job-fair+", vec!["\"\" cannot be added"]),
+            ("job-fair+strict+", vec!["\"\" cannot be added"]),
+            ("job-fair+strict+strict", vec!["\"strict\" cannot be added", "each once"]),
+            ("job-fair+latency{p99=2ms,job:viz}+strict", vec!["\"+strict\" follows a latency class"]),
         ] {
             let message = text.parse::<PolicySpec>().unwrap_err().to_string();
             for part in parts {

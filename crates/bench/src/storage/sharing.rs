@@ -1,9 +1,10 @@
-//! Two jobs under `job-fair`, and one alone under it and under `fifo`.
+//! Two jobs under `job-fair`, few processes against many also under strict shares, and one job alone under `job-fair` and under `fifo`.
 //!
 //! What a job can take is bounded by its processes, each of which has one request under way: where the device serves many
 //! at once, one process cannot take half of it. So what is due to it is half of the service, or as many calls as it gets alone,
 //! whichever it is nearer to. Calls are told beside it as well, of half of both jobs' or of those alone: where calls of the one take more
-//! of the device's time than those of the other, half of the service is fewer of them.
+//! of the device's time than those of the other, half of the service is fewer of them. Under strict shares half of the service is due, whatever
+//! that costs.
 
 use crate::clock::now_ns;
 use crate::report::Must;
@@ -41,6 +42,8 @@ const LARGE_BYTES: u64 = 64 * KIB;
 const LOOKS: [(u64, u64); 2] = [(2, 5), (4, 5)];
 /// What is looked at later than this part of a turn may be the end of the jobs.
 const LATE_PART: u64 = 2;
+const FAIR: &str = "job-fair";
+const STRICT: &str = "job-fair+strict";
 const JOBS: [&str; 2] = ["first", "second"];
 
 /// What a job received between two looks.
@@ -74,7 +77,11 @@ pub fn run(bench: &mut Bench, _repeat: u32) -> Result<()> {
     let many = if bench.configuration.is_quick { 8 } else { 32 };
     let small = |processes| of(Access::RandomRead, 4 * KIB, processes);
     for processes in [4, many] {
-        few_against_many(bench, &format!("1 : {processes} processes reading 4 KiB"), &small(1), &small(processes))?;
+        let name = format!("1 : {processes} processes reading 4 KiB");
+        few_against_many(bench, &name, &small(1), &small(processes))?;
+        bench.server.set_policy(STRICT)?;
+        strictly(bench, &format!("{name}, {STRICT}"), &small(1), &small(processes))?;
+        bench.server.set_policy(FAIR)?;
     }
     let medium = of(Access::RandomRead, 64 * KIB, 8);
     let large = of(Access::RandomRead, MIB, 8);
@@ -93,10 +100,10 @@ pub fn run(bench: &mut Bench, _repeat: u32) -> Result<()> {
 fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
     bench.server.set_policy("fifo")?;
     let fifo = bench.alone(load, Some("lone"));
-    bench.server.set_policy("job-fair")?;
+    bench.server.set_policy(FAIR)?;
     let (fifo, fair) = (fifo?.iops, bench.alone(load, Some("lone"))?.iops);
     let span = Nanos::ZERO..bench.configuration.turn();
-    predict(bench, &format!("{name} alone"), &[load], &[fair], span)?;
+    predict(bench, &format!("{name} alone"), FAIR, &[load], &[fair], span)?;
     bench.keep(
         &format!("{name} alone: job-fair / fifo"),
         THROUGH_US,
@@ -161,12 +168,19 @@ fn few_against_many(bench: &mut Bench, name: &str, few: &Load, many: &Load) -> R
     let rates = received.map(|one| one.operations as f64 / one.seconds);
     let calls = rates[0] / alone.min((rates[0] + rates[1]) / 2.0);
     keep(bench, name, received, None);
-    predict_both(bench, name, [few, many], rates)?;
+    predict_both(bench, name, FAIR, [few, many], rates)?;
     bench.keep(&format!("{name}: calls of the one, of half or alone"), THROUGH_US, "x", calls, None, None);
     let part = of_due(share_of_service(received), rates[0] / alone);
     let what = format!("{name}: what the one gets of what is due");
     bench.keep(&what, THROUGH_US, "x", part, None, Some(Must::near(1.0, 1.0 - LEAST)));
     Ok(())
+}
+
+/// The same under strict shares.
+fn strictly(bench: &mut Bench, name: &str, few: &Load, many: &Load) -> Result<()> {
+    let received = together(bench, name, few, many)?;
+    keep(bench, name, received, Some(Must::near(50.0, OFF_MAX)));
+    predict_both(bench, name, STRICT, [few, many], received.map(|one| one.operations as f64 / one.seconds))
 }
 
 /// What a job gets of what is due to it, with this percentage of the service and so many times the calls that it gets alone: more than
@@ -186,22 +200,29 @@ fn even(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<()> {
     let loads = [one, other];
     // A call is several requests where it is long, and some have nothing to do with it: flushes.
     let rates = [0, 1].map(|at| received[at].bytes as f64 / loads[at].block_bytes as f64 / received[at].seconds);
-    predict_both(bench, name, loads, rates)
+    predict_both(bench, name, FAIR, loads, rates)
 }
 
 /// What the simulator says of two jobs in the span that is looked at.
-fn predict_both(bench: &mut Bench, name: &str, loads: [&Load; 2], measured: [f64; 2]) -> Result<()> {
+fn predict_both(bench: &mut Bench, name: &str, policy: &str, loads: [&Load; 2], measured: [f64; 2]) -> Result<()> {
     let turn_ns = TURNS * bench.configuration.turn_ns;
     let [from, to] = LOOKS.map(|(part, parts)| Nanos(turn_ns * part / parts));
-    predict(bench, name, &loads, &measured, from..to)
+    predict(bench, name, policy, &loads, &measured, from..to)
 }
 
-fn predict(bench: &mut Bench, name: &str, loads: &[&Load], measured: &[f64], span: Range<Nanos>) -> Result<()> {
+fn predict(
+    bench: &mut Bench,
+    name: &str,
+    policy: &str,
+    loads: &[&Load],
+    measured: &[f64],
+    span: Range<Nanos>,
+) -> Result<()> {
     let jobs: Vec<_> = JOBS.into_iter().zip(loads).map(|(job, load)| (job, *load, Nanos::ZERO)).collect();
     let rate =
         |(what, value): (&'static str, &f64)| Measured { what, value: *value, unit: "op/s", of: |one| one.calls_per_s };
     let measured: Vec<_> = ["the first, ", "the second, "].into_iter().zip(measured).map(rate).collect();
-    bench.keep_predicted(name, "job-fair", &jobs, span, &measured)
+    bench.keep_predicted(name, policy, &jobs, span, &measured)
 }
 
 fn keep(bench: &mut Bench, name: &str, received: [Received; 2], must: Option<Must>) {

@@ -65,7 +65,9 @@ pub(crate) struct Room {
     /// … how many requests of its own since it came last, and whether the device was kept free for it meanwhile.
     served: u64,
     was_kept: bool,
-    /// Requests of it since the present way was taken.
+    /// What it does in the present try, …
+    tried: Pace,
+    /// … and how many requests it had before that counts.
     settled: u64,
     /// The next try comes no sooner.
     rested_at: Nanos,
@@ -117,8 +119,7 @@ impl Room {
         if self.is_trying {
             self.conclude(now);
         } else if now >= self.rested_at && self.pace(self.is_found).is_known() && behind > most / 2 {
-            self.go(!self.is_found);
-            self.is_trying = true;
+            (self.is_trying, self.tried, self.settled) = (true, Pace::default(), 0);
         }
         if self.is_going_all() {
             self.follow(behind, most);
@@ -141,12 +142,6 @@ impl Room {
         if all { &mut self.with_all } else { &mut self.with_slot }
     }
 
-    /// Begins to measure this way anew.
-    fn go(&mut self, all: bool) {
-        *self.pace(all) = Pace::default();
-        self.settled = 0;
-    }
-
     fn count(&mut self, span: &Pace) {
         let all = self.is_going_all();
         if all != self.needs_all {
@@ -154,23 +149,26 @@ impl Room {
             return;
         }
         let settling = if all { SETTLING_ALL } else { SETTLING_SLOT };
-        if self.settled >= settling || !self.is_trying {
+        if !self.is_trying {
             self.pace(all).add(span);
-        } else {
+        } else if self.settled < settling {
             self.settled += span.requests;
+        } else {
+            self.tried.add(span);
         }
     }
 
     /// Ends a try that has seen enough.
     fn conclude(&mut self, now: Nanos) {
-        let tried = *self.pace(!self.is_found);
+        let (tried, settled) = (self.tried, self.settled);
         if !tried.is_known() {
             return;
         }
+        let pace = self.pace(!self.is_found);
+        pace.fade();
+        pace.add(&tried);
         let is_worth = self.is_worth();
-        let settled = if self.is_found { SETTLING_SLOT } else { SETTLING_ALL };
-        let is_same = is_worth == self.is_found;
-        self.rest = if is_same { (2 * self.rest).clamp(REST_FIRST, REST_MAX) } else { REST_FIRST };
+        self.rest = if is_worth == self.is_found { (2 * self.rest).clamp(REST_FIRST, REST_MAX) } else { REST_FIRST };
         let took = tried.time_ns / tried.requests * (tried.requests + settled);
         self.rested_at = now + Nanos(took.saturating_mul(self.rest));
         (self.is_found, self.is_trying) = (is_worth, false);
@@ -195,6 +193,16 @@ impl Pace {
         if self.requests > REQUESTS_MAX {
             for sum in [&mut self.time_ns, &mut self.requests, &mut self.work_ns] {
                 *sum /= 2;
+            }
+        }
+    }
+
+    /// What was measured until now counts no more than what a try will.
+    fn fade(&mut self) {
+        if self.requests > REQUESTS_MIN {
+            let before = self.requests;
+            for sum in [&mut self.time_ns, &mut self.requests, &mut self.work_ns] {
+                *sum = *sum / before * REQUESTS_MIN;
             }
         }
     }

@@ -117,10 +117,10 @@ pub trait Arbiter: Send {
     /// The service of a dispatched request has ended, well or badly. Ignored if the job is unknown.
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId);
 
-    /// A dispatched request does not keep the target busy for now, for its client keeps it waiting, or it is one that takes
-    /// long by itself. [`Arbiter::complete`] follows. Only a latency class, which looks at what is in service, takes
-    /// notice.
-    fn set_aside(&mut self, _now: Nanos, _request: RequestId, _job: JobId) {}
+    /// A dispatched request does not keep the target busy for now: its client keeps it waiting, or another request that it needs; or, if it
+    /// `is_at_device` all the same, it is one that takes long by itself. [`Arbiter::complete`] follows. Takes notice: a latency class, which looks
+    /// at what is in service, and whoever leaves a device idle for what a job has in service.
+    fn set_aside(&mut self, _now: Nanos, _request: RequestId, _job: JobId, _is_at_device: bool) {}
 
     /// Drops a queued request (its client died). False if it is not queued: it was dispatched, or never came.
     /// Linear in the job's queue.

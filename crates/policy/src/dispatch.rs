@@ -292,7 +292,7 @@ impl<R, A> Dispatcher<R, A> {
             metered.had.waited += now.since(entry.enqueued_at);
         }
         if !entry.is_counted {
-            self.arbiter.set_aside(now, chosen.id, entry.job);
+            self.arbiter.set_aside(now, chosen.id, entry.job, true);
         }
         let is_held = std::mem::take(&mut self.is_held);
         let finish_at = self.device.as_mut().map(|device| {
@@ -419,7 +419,7 @@ impl<R, A> Dispatcher<R, A> {
             entry.leave(now, &mut self.attribution);
             if std::mem::take(&mut entry.is_counted) {
                 self.in_service -= 1;
-                self.arbiter.set_aside(now, id, entry.job);
+                self.arbiter.set_aside(now, id, entry.job, false);
             }
         }
     }

@@ -189,8 +189,8 @@ impl PolicySpec {
     }
 
     /// Whether jobs have their parts of a device's time at any price: one that falls behind because its requests are one after the other
-    /// has the device to itself until it has caught up, also where that gains it little and costs the others much. Only a policy
-    /// with a sharing tree of its own can be so ([`Self::can_be_strict`]), and only its [`Draw::VirtualTime`] heeds it.
+    /// has the device to itself until it has caught up, also where that gains it little and costs the others much. Only policies
+    /// that divide time by a sharing tree at every moment can be so ([`Self::can_be_strict`]), and only [`Draw::VirtualTime`] heeds it.
     pub const fn is_strict(&self) -> bool {
         self.is_strict
     }
@@ -234,10 +234,10 @@ impl PolicySpec {
         }
     }
 
-    /// The same policy, its latency class included, with these rates; they are to be such as can be read.
+    /// A policy of these rates with the latency class of this one; they are to be such as can be read.
     #[must_use]
     pub fn with_rates(self, rates: TokenBucket) -> Self {
-        Self { scheme: Scheme::TokenBucket(rates), ..self }
+        Self::from_scheme(Scheme::TokenBucket(rates)).with_latency(self.latency)
     }
 
     /// The directories that its rules look at, in the order of the bits of [`Nature::below`](crate::Nature::below).

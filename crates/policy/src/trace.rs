@@ -148,6 +148,9 @@ pub enum Call {
         request: u64,
         /// Its job.
         job: JobId,
+        /// Whether the device has it all the same; an older record does not tell, and nothing was made of it.
+        #[serde(default = "yes")]
+        is_at_device: bool,
     },
     /// [`Arbiter::cancel`].
     Cancel {
@@ -208,6 +211,10 @@ pub enum Call {
 
 fn own() -> Nature {
     Nature::OWN
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn nobody() -> JobId {
@@ -358,9 +365,9 @@ impl Arbiter for Recorded {
         self.note(Call::Complete { now: now.0, request: request.0, job });
     }
 
-    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {
-        self.inner.set_aside(now, request, job);
-        self.note(Call::SetAside { now: now.0, request: request.0, job });
+    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId, is_at_device: bool) {
+        self.inner.set_aside(now, request, job, is_at_device);
+        self.note(Call::SetAside { now: now.0, request: request.0, job, is_at_device });
     }
 
     fn latency(&self, now: Nanos) -> Option<LatencyReport> {
@@ -508,7 +515,9 @@ impl Player {
                 player.device_served(*job, DeviceService { time, worth, work });
             }
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
-            Call::SetAside { now, request, job } => player.set_aside(Nanos(*now), RequestId(*request), *job),
+            Call::SetAside { now, request, job, is_at_device } => {
+                player.set_aside(Nanos(*now), RequestId(*request), *job, *is_at_device);
+            }
             Call::Cancel { now, request, job, gave } => {
                 *gave = player.cancel(Nanos(*now), RequestId(*request), *job);
             }

@@ -52,6 +52,17 @@ impl Outcome {
 
 /// Jobs of so many processes each. The first thinks for as long as `thinks` says after so many requests of it.
 fn run(policy: &str, device: Device, depth: DepthSpec, processes: &[u32], thinks: fn(u64) -> Nanos) -> Outcome {
+    run_with(policy, device, depth, processes, (thinks, |_| Nanos::ZERO))
+}
+
+/// The same. The first job keeps a request of it in service for so long without needing the device, after so many that it had.
+fn run_with(
+    policy: &str,
+    device: Device,
+    depth: DepthSpec,
+    processes: &[u32],
+    (thinks, stalls): (fn(u64) -> Nanos, fn(u64) -> Nanos),
+) -> Outcome {
     let spec = policy.parse().unwrap();
     let arbiter = build(&spec, Draw::VirtualTime, 0, Tuning { parallel: 2, ..Tuning::default() });
     let mut target: Dispatcher<u32> = Dispatcher::new(arbiter, None, Depth::new(depth));
@@ -95,6 +106,11 @@ fn run(policy: &str, device: Device, depth: DepthSpec, processes: &[u32], thinks
         }
         loop {
             match target.next(now) {
+                Action::Serve(dispatch) if dispatch.request == 0 && stalls(done[0]) > Nanos::ZERO => {
+                    target.set_aside(now, dispatch.id);
+                    jobs_in_service.push((dispatch.id, dispatch.request));
+                    events.push(Reverse((now + stalls(done[0]), Event::Ends(dispatch.id.0))));
+                }
                 Action::Serve(dispatch) => {
                     target.enter(now, dispatch.id);
                     let beside = jobs_in_service.len() as f64;
@@ -148,6 +164,20 @@ fn nobody_waits_where_that_gains_nothing() {
     }
 }
 
+/// Then it has half of the time all the same, on any of them.
+#[test]
+fn strict_shares_hold_whatever_that_costs_the_others() {
+    for device in [DISK, FLASH, PARALLEL, SLOW] {
+        for depth in [DepthSpec::Fixed(64), DepthSpec::Auto] {
+            let strict = run("job-fair+strict", device, depth, &[1, 32], steady);
+            assert_even(&strict);
+        }
+    }
+    let [strict, fair] =
+        ["job-fair+strict", "job-fair"].map(|policy| run(policy, PARALLEL, DepthSpec::Fixed(64), &[1, 32], steady));
+    assert!(fair.shares[0] < 0.1 && strict.rates[1] < 0.7 * fair.rates[1], "{:?}, {:?}", strict.rates, fair.rates);
+}
+
 /// Their parts are no parts of the time, so nobody would pay for it.
 #[test]
 fn policies_that_do_not_divide_time_keep_a_slot_only() {
@@ -165,6 +195,20 @@ fn who_is_late_at_times_keeps_his_part() {
     }
     for depth in [8, 16] {
         assert_even(&run("job-fair", DISK, DepthSpec::Fixed(depth), &[1, 32], is_late));
+    }
+}
+
+/// Whose request waits for its own client has nothing of the device, and does not have it kept free.
+#[test]
+fn who_keeps_a_request_waiting_has_nothing_kept_free() {
+    fn stalls(requests: u64) -> Nanos {
+        if requests % 8 < 4 { Nanos::ZERO } else { Nanos::from_millis(19) }
+    }
+    for policy in ["job-fair", "job-fair+strict"] {
+        let depth = DepthSpec::Fixed(8);
+        let stalled = run_with(policy, DISK, depth, &[1, 32], (steady, stalls));
+        let alone = run(policy, DISK, depth, &[0, 32], steady);
+        assert!(stalled.rates[1] >= 0.8 * alone.rates[1], "{policy}: {:?}, {:?}", stalled.rates, alone.rates);
     }
 }
 

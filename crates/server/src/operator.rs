@@ -151,7 +151,7 @@ fn set_policy(
     let spec: PolicySpec = spec.parse().map_err(|e: isonomia_policy::ParsePolicyError| e.to_string())?;
     let draw: Option<Draw> =
         draw.map(str::parse).transpose().map_err(|e: isonomia_policy::ParseDrawError| e.to_string())?;
-    let found = warnings(core, &spec);
+    let found = warnings(core, &spec, draw);
     let mut reply = match core.cluster.get() {
         None => {
             check_alone(&spec)?;
@@ -169,8 +169,15 @@ fn set_policy(
     reply
 }
 
-/// What is strange about the rules of a policy, as far as this server can tell.
-fn warnings(core: &Core, spec: &PolicySpec) -> Vec<String> {
+/// What is strange about a policy that is to be followed with this draw, or with the one that is, as far as this server can tell.
+fn warnings(core: &Core, spec: &PolicySpec, draw: Option<Draw>) -> Vec<String> {
+    let own = || core.policy.lock().unwrap_or_else(PoisonError::into_inner).draw;
+    let draw = draw.or(core.cluster.get().and_then(|cluster| cluster.standing.draw())).unwrap_or_else(own);
+    if spec.is_strict() && draw == Draw::Lottery {
+        return vec![
+            "shares are strict only with the draw virtual-time: a lottery keeps nothing free for a job".to_owned(),
+        ];
+    }
     let Some(rates) = spec.rates() else { return Vec::new() };
     let mut warnings: Vec<String> = rates.reached().err().iter().map(ToString::to_string).collect();
     for rule in &rates.rules {

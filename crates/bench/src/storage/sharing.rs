@@ -80,8 +80,9 @@ pub fn run(bench: &mut Bench, _repeat: u32) -> Result<()> {
         let name = format!("1 : {processes} processes reading 4 KiB");
         few_against_many(bench, &name, &small(1), &small(processes))?;
         bench.server.set_policy(STRICT)?;
-        strictly(bench, &format!("{name}, {STRICT}"), &small(1), &small(processes))?;
+        let kept = strictly(bench, &format!("{name}, {STRICT}"), &small(1), &small(processes));
         bench.server.set_policy(FAIR)?;
+        kept?;
     }
     let medium = of(Access::RandomRead, 64 * KIB, 8);
     let large = of(Access::RandomRead, MIB, 8);

@@ -61,6 +61,7 @@ Examples:
 Examples:
   isonomia policy set fifo
   isonomia policy set user-then-size-fair
+  isonomia policy set job-fair+strict
   isonomia policy set 'group{astro=3,bio=1}-then-job-fair'
   isonomia policy set 'coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}'
   isonomia policy set 'tbf{user:ada=500MiB/s,job:backup=50MiB/s}'

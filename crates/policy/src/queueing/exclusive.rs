@@ -267,6 +267,10 @@ impl Arbiter for Exclusive {
         self.inner.device_kept_for()
     }
 
+    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId, is_at_device: bool) {
+        self.inner.set_aside(now, request, job, is_at_device);
+    }
+
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
         let now = self.advance(now);
         self.inner.complete(now, request, job);

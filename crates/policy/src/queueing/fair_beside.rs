@@ -223,8 +223,8 @@ impl Arbiter for FairBeside {
         self.inner.device_kept_for()
     }
 
-    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {
-        self.inner.set_aside(now, request, job);
+    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId, is_at_device: bool) {
+        self.inner.set_aside(now, request, job, is_at_device);
     }
 
     fn queued(&self) -> usize {

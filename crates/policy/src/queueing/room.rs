@@ -17,8 +17,9 @@
 //!
 //! *What was found is tried anew, again and again*, by going the other way for [`REQUESTS_MIN`] requests: what jobs do changes, and with what is
 //! kept free also what the others have in service and how many the device is given at once, so that a pace of some time ago, or of the moments
-//! in between, says little. The first try comes at once, and each one after [`REST_FIRST`] times as long as the last one took; as
-//! often as it has the same result after twice as long, up to [`REST_MAX`], so that looking takes a hundredth of the time. O(1).
+//! in between, says little. The first try comes once it is known what a slot gives. After one with the same result as before the next comes
+//! [`REST`] times as long later as this one took, so that looking takes a hundredth of the time; after one with another result sooner,
+//! [`REST_CHANGED`] times as long. O(1).
 //!
 //! Under a policy of strict shares ([`PolicySpec::is_strict`](crate::PolicySpec::is_strict)) nothing is tried: who is behind has the device.
 //!
@@ -35,16 +36,20 @@ const WORK_MIN: f64 = 0.125;
 const STILL: f64 = 0.85;
 /// So many requests tell what a job does in a time, …
 const REQUESTS_MIN: u64 = 32;
-/// … or as many as there are by then, …
-const TRY_MAX: Nanos = Nanos::from_secs(1);
 /// … after the first ones with the device to itself, beside which what was in service before may still be, …
 const SETTLING_ALL: u64 = 8;
 /// … or without, until as many are in service, and as the device is given as many, as without any job that has it to itself.
 const SETTLING_SLOT: u64 = 32;
+/// A try ends after so long, and the first ones are those of the first half of it, …
+const TRY_MAX: Nanos = Nanos::from_secs(1);
+/// … and if there were fewer of the others, nothing is known.
+const REQUESTS_FEW: u64 = 8;
+/// More requests than this between two times at which nothing of the job was queued are those of many processes, which wait for each other.
+const AT_ONCE_MAX: u64 = 8;
 /// See the module.
-const REST_FIRST: u64 = 32;
+const REST: u64 = 128;
 /// See the module.
-const REST_MAX: u64 = 128;
+const REST_CHANGED: u64 = 32;
 /// Of so many requests those that come later count more and more.
 const REQUESTS_MAX: u64 = 512;
 
@@ -65,14 +70,13 @@ pub(crate) struct Room {
     /// … how many requests of its own since it came last, and whether the device was kept free for it meanwhile.
     served: u64,
     was_kept: bool,
-    /// What it does in the present try, …
+    /// When the present try began, …
+    tries_since: Nanos,
+    /// … what the job does in it, and how many requests it had before that counts.
     tried: Pace,
-    /// … and how many requests it had before that counts.
     settled: u64,
     /// The next try comes no sooner.
     rested_at: Nanos,
-    /// So many times as long as the last one took.
-    rest: u64,
 }
 
 /// What a job did in a time in which no policy made it wait.
@@ -110,16 +114,17 @@ impl Room {
     pub(crate) fn arrived(&mut self, now: Nanos, behind: u128, most: u128, work: Nanos) {
         let (requests, was_kept) = (std::mem::take(&mut self.served), std::mem::take(&mut self.was_kept));
         // A time in which the device has served nothing of the job is one that it was thinking in, or that memory served.
-        if let Some((since, before)) = self.since.filter(|_| requests > 0 && was_kept == self.needs_all) {
+        let is_of_few = (1..=AT_ONCE_MAX).contains(&requests);
+        if let Some((since, before)) = self.since.filter(|_| is_of_few && was_kept == self.needs_all) {
             let span = Pace { time_ns: now.since(since).0, requests, work_ns: work.since(before).0 };
-            self.count(&span);
+            self.count(now, &span);
         }
         let is_far_behind = behind > most / 4;
         self.since = is_far_behind.then_some((now, work));
         if self.is_trying {
             self.conclude(now);
         } else if now >= self.rested_at && self.pace(self.is_found).is_known() && behind > most / 2 {
-            (self.is_trying, self.tried, self.settled) = (true, Pace::default(), 0);
+            (self.is_trying, self.tries_since, self.tried, self.settled) = (true, now, Pace::default(), 0);
         }
         if self.is_going_all() {
             self.follow(behind, most);
@@ -142,35 +147,42 @@ impl Room {
         if all { &mut self.with_all } else { &mut self.with_slot }
     }
 
-    fn count(&mut self, span: &Pace) {
+    fn count(&mut self, now: Nanos, span: &Pace) {
         let all = self.is_going_all();
         if all != self.needs_all {
             // It has nearly caught up, and others have come in between.
             return;
         }
         let settling = if all { SETTLING_ALL } else { SETTLING_SLOT };
+        let is_settled = self.settled >= settling || 2 * now.since(self.tries_since).0 > TRY_MAX.0;
         if !self.is_trying {
             self.pace(all).add(span);
-        } else if self.settled < settling {
-            self.settled += span.requests;
-        } else {
+        } else if is_settled {
             self.tried.add(span);
+        } else {
+            self.settled += span.requests;
         }
     }
 
-    /// Ends a try that has seen enough.
+    /// Ends a try that has seen enough, or goes on for too long.
     fn conclude(&mut self, now: Nanos) {
-        let (tried, settled) = (self.tried, self.settled);
-        if !tried.is_known() {
+        let (tried, took) = (self.tried, now.since(self.tries_since));
+        if tried.requests < REQUESTS_MIN && took < TRY_MAX {
             return;
         }
-        let pace = self.pace(!self.is_found);
-        pace.fade();
-        pace.add(&tried);
-        let is_worth = self.is_worth();
-        self.rest = if is_worth == self.is_found { (2 * self.rest).clamp(REST_FIRST, REST_MAX) } else { REST_FIRST };
-        let took = tried.time_ns / tried.requests * (tried.requests + settled);
-        self.rested_at = now + Nanos(took.saturating_mul(self.rest));
+        let mut is_worth = self.is_found;
+        if tried.requests >= REQUESTS_FEW {
+            let pace = self.pace(!self.is_found);
+            pace.fade(tried.requests);
+            pace.add(&tried);
+            is_worth = self.is_worth();
+        }
+        let rest = if is_worth == self.is_found { REST } else { REST_CHANGED };
+        if is_worth != self.is_found {
+            // What is to be tried from now on was measured before, when others may have come or the depth was not found.
+            *self.pace(self.is_found) = Pace::default();
+        }
+        self.rested_at = now + Nanos(took.min(TRY_MAX).0.saturating_mul(rest));
         (self.is_found, self.is_trying) = (is_worth, false);
     }
 
@@ -197,16 +209,17 @@ impl Pace {
         }
     }
 
-    /// What was measured until now counts no more than what a try will.
-    fn fade(&mut self) {
-        if self.requests > REQUESTS_MIN {
+    /// What was measured until now counts no more than so many requests.
+    fn fade(&mut self, requests: u64) {
+        if self.requests > requests {
             let before = self.requests;
             for sum in [&mut self.time_ns, &mut self.requests, &mut self.work_ns] {
-                *sum = *sum / before * REQUESTS_MIN;
+                *sum = *sum / before * requests;
             }
         }
     }
 
+    /// Whether it is a pace to compare a try with.
     fn is_known(&self) -> bool {
         self.requests >= REQUESTS_MIN || self.requests > 0 && self.time_ns >= TRY_MAX.0
     }
@@ -283,25 +296,53 @@ mod tests {
         }
         // A request takes so long that a try ends sooner.
         let part = Course::new().part_with_all(Speed { request_us: 100_000, work: 100 });
-        assert!(part < 0.3, "{part}");
+        assert!(part < 0.12, "{part}");
     }
 
-    /// When all of the device is tried, in requests of a try since the last one.
-    #[test]
-    fn tries_with_the_same_result_become_rare() {
-        let (mut course, mut rests, mut ended) = (Course::new(), Vec::new(), Nanos::ZERO);
-        while rests.len() < 5 {
+    /// Between the end of one try of the whole device and the next one, in tries.
+    fn rests(course: &mut Course, tries: usize, all: impl Fn(usize) -> Speed) -> Vec<f64> {
+        let (mut rests, mut ended, mut began) = (Vec::new(), course.now, course.now);
+        let mut took = Nanos::from_millis(4);
+        while rests.len() < tries {
             let had_all = course.room.needs_all();
-            course.step(SLOT);
+            course.step(all(rests.len()));
             match (had_all, course.room.needs_all()) {
-                (false, true) => rests.push(course.now.since(ended).0 as f64 / 4e6),
-                (true, false) => ended = course.now,
+                (false, true) => {
+                    rests.push(course.now.since(ended).as_secs_f64() / took.as_secs_f64());
+                    began = course.now;
+                }
+                (true, false) => (ended, took) = (course.now, course.now.since(began)),
                 _ => {}
             }
         }
+        rests
+    }
+
+    #[test]
+    fn tries_with_the_same_result_are_rare() {
+        let rests = rests(&mut Course::new(), 4, |_| SLOT);
         // The first comes as soon as it is known what a slot gives.
-        let wanted = [0.8, 32.0, 64.0, 128.0, 128.0];
-        assert!(rests.iter().zip(wanted).all(|(rest, wanted)| (rest - wanted).abs() < 0.2), "{rests:?}");
+        let wanted = [0.8, 128.0, 128.0, 128.0];
+        assert!(rests.iter().zip(wanted).all(|(rest, wanted)| (rest - wanted).abs() < 0.3), "{rests:?}");
+    }
+
+    /// A job of which the device serves one request in a hundred: neither is a try endless, nor are tries half of all time.
+    #[test]
+    fn a_job_that_memory_serves_is_tried_no_longer_and_no_more_often() {
+        let (mut room, mut now, mut with_all) = (Room::default(), Nanos::ZERO, 0u32);
+        for call in 0..2_000_000u32 {
+            if call.is_multiple_of(100) {
+                room.served();
+            }
+            if room.needs_all() {
+                room.kept();
+                with_all += 1;
+            }
+            now += Nanos::from_micros(100);
+            room.arrived(now, MOST, MOST, now);
+        }
+        let part = f64::from(with_all) / 2_000_000.0;
+        assert!(part > 0.003 && part < 0.02, "{part}");
     }
 
     /// What memory serves comes in no time, now and then; it is no pace of the device, and what is done beside it no work for it.

@@ -424,9 +424,12 @@ impl Arbiter for Urgent {
         self.free(number);
     }
 
-    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {
+    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId, is_at_device: bool) {
         let now = self.advance(now);
         let Some(&number) = self.numbers.get(&(job, request)) else { return };
+        if self.entry(number).stage == Stage::InService {
+            self.inner.set_aside(now, RequestId(number.into()), job, is_at_device);
+        }
         if !matches!(self.entry(number).stage, Stage::Queued | Stage::Drawn) {
             self.uncount(now, number);
         }

@@ -56,6 +56,7 @@ use crate::queueing::tag_heap::{SMALLEST_MAX, Tag, TagHeap};
 use crate::spec::{Level, Weight};
 use crate::{COST_MAX, RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
+use std::collections::BTreeSet;
 
 const TAG_UNITS_PER_NS: f64 = 65_536.0;
 /// The slowest pace that is told apart; slower jobs are charged at this one.
@@ -76,6 +77,8 @@ pub(crate) struct VirtualTime {
     rate: f64,
     /// What the device has done for all jobs, by what that costs on one of which nothing is known.
     work: Nanos,
+    /// Requests in service that wait for their clients, and not for the device.
+    stalled: BTreeSet<RequestId>,
     /// Who is behind has the whole device, whatever that costs.
     is_strict: bool,
     /// Under `coflow`, what is guaranteed and who gets the rest; otherwise everything is guaranteed.
@@ -90,6 +93,8 @@ struct Account {
     charged_at: u64,
     habit: Habit,
     room: Room,
+    /// How many of its requests wait for their clients.
+    stalled: u32,
 }
 
 impl VirtualTime {
@@ -104,6 +109,7 @@ impl VirtualTime {
             holds: Holds::new(&tuning),
             rate: 1.0,
             work: Nanos::ZERO,
+            stalled: BTreeSet::new(),
             is_strict: false,
             coflow: None,
         }
@@ -206,7 +212,7 @@ impl VirtualTime {
             if let Some(until) = self.holds.until(patience, end, keeps_all).filter(|_| now < end) {
                 if keeps_all {
                     self.accounts[slot as usize].room.kept();
-                    self.holds.hold_all(now, slot, self.roster.job(slot).in_flight > 0);
+                    self.holds.hold_all(now, slot, self.has_under_way(slot));
                 } else {
                     self.holds.hold(now, slot);
                 }
@@ -232,13 +238,18 @@ impl VirtualTime {
             .filter(|&(_, slot)| !has_a_slot || room(slot).needs_all())
             .filter(|&(key, slot)| key.0.saturating_add(self.span_of_time(slot, self.tuning.lag_free)) < front.0)
             .map(|(_, slot)| {
-                let in_flight = self.roster.job(slot).in_flight > 0;
+                let in_flight = self.has_under_way(slot);
                 (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.holds.hold_max()))
             })
             .find(|&(slot, patience)| {
                 patience == Patience::Overdue
                     || self.holds.until(patience, Nanos::MAX, room(slot).needs_all()).is_some()
             })
+    }
+
+    /// Whether a request of the job is in service that is served now: not one whose end is in the client's hands.
+    fn has_under_way(&self, slot: u32) -> bool {
+        self.roster.job(slot).in_flight > self.accounts[slot as usize].stalled
     }
 
     /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed beyond
@@ -249,7 +260,7 @@ impl VirtualTime {
         if !self.holds.is_for(slot) {
             return;
         }
-        let in_flight = self.roster.job(slot).in_flight > 0;
+        let in_flight = self.has_under_way(slot);
         let owed_from = front.0.saturating_sub(self.span_of_time(slot, self.tuning.lag_free));
         let divides_devices_time = self.divides_devices_time();
         let account = &mut self.accounts[slot as usize];
@@ -405,13 +416,28 @@ impl Arbiter for VirtualTime {
         self.holds.keeps_all_for().map(|slot| self.roster.job(slot).id)
     }
 
-    fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {
+    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId, is_at_device: bool) {
+        let now = self.advance(now);
+        let Some(slot) = self.roster.slot(job) else { return };
+        if !is_at_device && self.has_under_way(slot) && self.stalled.insert(request) {
+            self.holds.pay(now, self.roster.in_flight());
+            self.accounts[slot as usize].stalled += 1;
+            if !self.has_under_way(slot) {
+                self.holds.ended(slot);
+            }
+        }
+    }
+
+    fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
         let now = self.advance(now);
         self.holds.pay(now, self.roster.in_flight());
+        let was_stalled = self.stalled.remove(&request);
         let Some(slot) = self.roster.complete(job) else { return };
         let others = self.roster.job(slot).in_flight;
-        self.accounts[slot as usize].habit.complete(now, others);
-        if others == 0 {
+        let account = &mut self.accounts[slot as usize];
+        account.stalled = (account.stalled - u32::from(was_stalled && account.stalled > 0)).min(others);
+        account.habit.complete(now, others);
+        if !self.has_under_way(slot) {
             self.holds.ended(slot);
         }
         if !self.roster.job(slot).has_queued() {

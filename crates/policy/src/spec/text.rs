@@ -86,8 +86,9 @@ pub enum ParsePolicyError {
     },
     /// Something behind a `+` that is neither `strict` nor a latency class.
     #[error(
-        "{text:?} cannot be added to a policy (allowed: +strict, then +latency{{p99=TIME,…}}, such as \
-             +latency{{p99=2ms,user:ada}}; each once)"
+        "{text:?} cannot be added to a policy{} (allowed: +strict, then +latency{{p99=TIME,…}}, such as \
+             +latency{{p99=2ms,user:ada}}; each once)",
+        meant(text)
     )]
     UnknownAddition {
         /// What stands there.
@@ -101,7 +102,7 @@ pub enum ParsePolicyError {
     },
     /// Strict shares of a policy that has none.
     #[error(
-        "{policy} cannot be strict (allowed: policies of shares, such as job-fair+strict, and those that a controller decides)"
+        "{policy} cannot be strict (allowed: levels that end in -fair, such as job-fair+strict, and what a controller decides)"
     )]
     StrictWithoutShares {
         /// The policy.
@@ -196,7 +197,7 @@ impl FromStr for PolicySpec {
                     Some(rest) => class = rest,
                 }
             }
-            if let Some(again) = addition(class) {
+            if let Some(again) = addition(class).filter(|_| class.starts_with("latency")) {
                 return Err(ParsePolicyError::AfterLatency { text: class[again..].to_owned() });
             }
             if matches!(spec.scheme(), Scheme::Exclusive(_)) {
@@ -449,6 +450,8 @@ mod tests {
             ("coflow+strict", vec!["cannot be strict"]),
             ("exclusive+strict", vec!["cannot be strict"]),
             ("job-fair+strictly", vec!["\"strictly\" cannot be added", "+strict"]),
+            ("job-fair+strct", vec!["\"strct\" cannot be added", "did you mean \"strict\"?"]),
+            ("job-fair+strictly+latency{p99=2ms,job:viz}", vec!["cannot be added", "strictly"]),
             ("job-fair+", vec!["\"\" cannot be added"]),
             ("job-fair+strict+", vec!["\"\" cannot be added"]),
             ("job-fair+strict+strict", vec!["\"strict\" cannot be added", "each once"]),

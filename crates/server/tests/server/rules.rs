@@ -5,7 +5,7 @@ use crate::running::cluster::{Cluster, in_memory};
 use crate::running::switching::{EXCLUSIVE, POLICIES, append};
 use crate::running::{ask, create, start};
 use isonomia_client::{Address, Claims, Client, Ino};
-use isonomia_policy::PREFIXES_MAX;
+use isonomia_policy::{Draw, PREFIXES_MAX};
 use isonomia_proto::control::{ControlReply, ControlRequest, RateStatus};
 use isonomia_units::Nanos;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,6 +108,25 @@ fn rules_look_at_operations_paths_and_jobs() {
         other.open(Ino::ROOT, b"slow/moved/file", &isonomia_client::OpenHow { exclusive: false, ..create() }).unwrap();
     other.write_at(&file, 0, &[1; REQUEST]).unwrap();
     assert_eq!(rate(&status().rates, "slow").unwrap().bytes_total, written + REQUEST as u64);
+}
+
+#[test]
+fn a_lottery_has_no_strict_shares_and_says_so() {
+    let running = start(|config| config.draw = Draw::Lottery);
+    let warnings_of = |policy: &str, draw: Option<Draw>| {
+        let (policy, draw) = (policy.to_owned(), draw.map(|draw| draw.to_string()));
+        let set = ControlRequest::SetPolicy { policy, draw, only_here: false, instead_of: None };
+        match ask(&running.addresses[0], &set) {
+            ControlReply::Policy { policy, warnings, .. } => (policy, warnings),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(warnings_of("user-fair", None).1, [""; 0]);
+    let (policy, warnings) = warnings_of("user-fair+strict", None);
+    assert_eq!(policy, "user-then-job-fair+strict");
+    assert!(warnings.len() == 1 && warnings[0].contains("virtual-time"), "{warnings:?}");
+    assert_eq!(warnings_of("user-fair+strict", Some(Draw::VirtualTime)).1, [""; 0]);
+    assert_eq!(warnings_of("user-fair+strict", None).1, [""; 0], "the draw stays");
 }
 
 #[test]

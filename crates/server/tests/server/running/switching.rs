@@ -5,9 +5,10 @@ use isonomia_client::{Client, Ino};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One of each policy that a server alone may have, with all its words.
-pub const POLICIES: [&str; 14] = [
+pub const POLICIES: [&str; 15] = [
     "fifo",
     "job-fair",
+    "job-fair+strict",
     "user-fair",
     "group-then-user-then-size-fair",
     "priority-fair",

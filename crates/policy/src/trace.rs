@@ -148,9 +148,9 @@ pub enum Call {
         request: u64,
         /// Its job.
         job: JobId,
-        /// Whether the device has it all the same; an older record does not tell, and nothing was made of it.
-        #[serde(default = "yes")]
-        is_at_device: bool,
+        /// Whether it is not at the device; an older record does not tell, and nothing was made of it.
+        #[serde(default)]
+        is_stalled: bool,
     },
     /// [`Arbiter::cancel`].
     Cancel {
@@ -211,10 +211,6 @@ pub enum Call {
 
 fn own() -> Nature {
     Nature::OWN
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn nobody() -> JobId {
@@ -367,7 +363,7 @@ impl Arbiter for Recorded {
 
     fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId, is_at_device: bool) {
         self.inner.set_aside(now, request, job, is_at_device);
-        self.note(Call::SetAside { now: now.0, request: request.0, job, is_at_device });
+        self.note(Call::SetAside { now: now.0, request: request.0, job, is_stalled: !is_at_device });
     }
 
     fn latency(&self, now: Nanos) -> Option<LatencyReport> {
@@ -515,8 +511,8 @@ impl Player {
                 player.device_served(*job, DeviceService { time, worth, work });
             }
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
-            Call::SetAside { now, request, job, is_at_device } => {
-                player.set_aside(Nanos(*now), RequestId(*request), *job, *is_at_device);
+            Call::SetAside { now, request, job, is_stalled } => {
+                player.set_aside(Nanos(*now), RequestId(*request), *job, !*is_stalled);
             }
             Call::Cancel { now, request, job, gave } => {
                 *gave = player.cancel(Nanos(*now), RequestId(*request), *job);

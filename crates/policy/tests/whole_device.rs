@@ -52,7 +52,7 @@ impl Outcome {
 
 /// Jobs of so many processes each. The first thinks for as long as `thinks` says after so many requests of it.
 fn run(policy: &str, device: Device, depth: DepthSpec, processes: &[u32], thinks: fn(u64) -> Nanos) -> Outcome {
-    run_with(policy, device, depth, processes, (thinks, |_| Nanos::ZERO))
+    run_with(policy, device, depth, processes, [thinks, |_| Nanos::ZERO])
 }
 
 /// The same. The first job keeps a request of it in service for so long without needing the device, after so many that it had.
@@ -61,7 +61,7 @@ fn run_with(
     device: Device,
     depth: DepthSpec,
     processes: &[u32],
-    (thinks, stalls): (fn(u64) -> Nanos, fn(u64) -> Nanos),
+    [thinks, stalls]: [fn(u64) -> Nanos; 2],
 ) -> Outcome {
     let spec = policy.parse().unwrap();
     let arbiter = build(&spec, Draw::VirtualTime, 0, Tuning { parallel: 2, ..Tuning::default() });
@@ -206,7 +206,7 @@ fn who_keeps_a_request_waiting_has_nothing_kept_free() {
     }
     for policy in ["job-fair", "job-fair+strict"] {
         let depth = DepthSpec::Fixed(8);
-        let stalled = run_with(policy, DISK, depth, &[1, 32], (steady, stalls));
+        let stalled = run_with(policy, DISK, depth, &[1, 32], [steady, stalls]);
         let alone = run(policy, DISK, depth, &[0, 32], steady);
         assert!(stalled.rates[1] >= 0.8 * alone.rates[1], "{policy}: {:?}, {:?}", stalled.rates, alone.rates);
     }

@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use isonomia_policy::trace::{Call, Entry, Journal, Player};
 use isonomia_policy::{
-    Action, Depth, DepthSpec, Dispatcher, Draw, Nature, RequestId, ServedBy, Submission, Tuning, build,
+    Action, Arbiter, Depth, DepthSpec, Dispatcher, Draw, Nature, RequestId, ServedBy, Submission, Tuning, build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex};
 
 /// A request beside n - 1 others takes this long, and for each of the others this part of it more.
 #[derive(Clone, Copy)]
@@ -38,6 +40,10 @@ enum Event {
     Asked,
 }
 
+fn tuning() -> Tuning {
+    Tuning { parallel: 2, ..Tuning::default() }
+}
+
 struct Outcome {
     /// Requests of each job in a second, and its part of the service.
     rates: Vec<f64>,
@@ -63,8 +69,18 @@ fn run_with(
     processes: &[u32],
     [thinks, stalls]: [fn(u64) -> Nanos; 2],
 ) -> Outcome {
-    let spec = policy.parse().unwrap();
-    let arbiter = build(&spec, Draw::VirtualTime, 0, Tuning { parallel: 2, ..Tuning::default() });
+    let arbiter = build(&policy.parse().unwrap(), Draw::VirtualTime, 0, tuning());
+    run_on(arbiter, device, depth, processes, [thinks, stalls])
+}
+
+/// The same with this arbiter.
+fn run_on(
+    arbiter: Box<dyn Arbiter>,
+    device: Device,
+    depth: DepthSpec,
+    processes: &[u32],
+    [thinks, stalls]: [fn(u64) -> Nanos; 2],
+) -> Outcome {
     let mut target: Dispatcher<u32> = Dispatcher::new(arbiter, None, Depth::new(depth));
     let mut events = BinaryHeap::new();
     for (job, count) in processes.iter().enumerate() {
@@ -209,6 +225,40 @@ fn who_keeps_a_request_waiting_has_nothing_kept_free() {
         let stalled = run_with(policy, DISK, depth, &[1, 32], [steady, stalls]);
         let alone = run(policy, DISK, depth, &[0, 32], steady);
         assert!(stalled.rates[1] >= 0.8 * alone.rates[1], "{policy}: {:?}, {:?}", stalled.rates, alone.rates);
+    }
+}
+
+/// What an arbiter is told of the device, and of requests that wait for their clients, is in the record.
+#[test]
+fn what_was_decided_is_decided_again_from_the_record() {
+    fn stalls(requests: u64) -> Nanos {
+        if requests % 8 < 7 { Nanos::ZERO } else { Nanos::from_millis(1) }
+    }
+    for policy in ["job-fair", "job-fair+strict"] {
+        let entries = Arc::new(Mutex::new(Vec::new()));
+        let kept = entries.clone();
+        let journal = Journal::new(move |entry| kept.lock().unwrap().push(entry.clone()));
+        let arbiter = journal.build(&policy.parse().unwrap(), Draw::VirtualTime, 0, tuning());
+        run_on(arbiter, SLOW, DepthSpec::Fixed(8), &[1, 32], [steady, stalls]);
+        let mut player = Player::default();
+        for entry in &*entries.lock().unwrap() {
+            let read: Entry = serde_json::from_str(&serde_json::to_string(entry).unwrap()).unwrap();
+            assert_eq!(&player.play(&read).unwrap(), entry, "{policy}");
+        }
+        // An older record tells less of both calls.
+        let mut older = 0;
+        for entry in &*entries.lock().unwrap() {
+            let later: &[&str] = match entry.call {
+                Call::DeviceServed { .. } => &["job", "work"],
+                Call::SetAside { .. } => &["is_stalled"],
+                _ => continue,
+            };
+            let mut fields = serde_json::to_value(entry).unwrap();
+            assert!(later.iter().all(|field| fields.as_object_mut().unwrap().remove(*field).is_some()), "{entry:?}");
+            serde_json::from_value::<Entry>(fields).unwrap();
+            older += 1;
+        }
+        assert!(older > 1_000, "{older}");
     }
 }
 

@@ -206,6 +206,11 @@ mod tests {
         assert!(other.to_string().contains("a@user:ada=exempt"), "{other}");
         assert_eq!(stopped(&both, "b", None).unwrap(), first);
         assert_eq!(stopped(&first, "a", Some(&spec("fifo"))).unwrap(), spec("fifo"));
+        // Rates have no shares that could be strict; a latency class stays.
+        let strict = spec("job-fair+strict+latency{p99=2ms,job:viz}");
+        let rates = started(&strict, rule("a", "user:ada", "1MB/s"), &Position::First, true).unwrap();
+        assert_eq!(rates, spec(&format!("{first}+latency{{p99=2ms,job:viz}}")));
+        assert_eq!(spec(&rates.to_string()), rates);
     }
 
     #[test]

@@ -243,17 +243,18 @@ mod tests {
     /// A job that is behind by all that it is owed, and comes again and again, ten seconds long.
     struct Course {
         room: Room,
+        slot: Speed,
         now: Nanos,
         work: Nanos,
     }
 
     impl Course {
         fn new() -> Self {
-            Self { room: Room::default(), now: Nanos::ZERO, work: Nanos::ZERO }
+            Self { room: Room::default(), slot: SLOT, now: Nanos::ZERO, work: Nanos::ZERO }
         }
 
         fn step(&mut self, all: Speed) {
-            let speed = if self.room.needs_all() { all } else { SLOT };
+            let speed = if self.room.needs_all() { all } else { self.slot };
             self.room.served();
             if self.room.needs_all() {
                 self.room.kept();
@@ -370,6 +371,22 @@ mod tests {
             }
             room.arrived(Nanos::from_secs(at), MOST, MOST, Nanos::from_secs(at));
             assert_eq!(room.with_all.requests, counted);
+        }
+    }
+
+    /// Its first requests with a slot were slow, as when the depth was not found yet.
+    #[test]
+    fn what_a_slot_gave_before_the_device_was_kept_free_is_not_believed_afterwards() {
+        let mut course = Course::new();
+        course.slot = Speed { request_us: 200, work: 100 };
+        while !course.room.is_found {
+            course.step(SLOT);
+        }
+        let found_at = course.now;
+        course.slot = SLOT;
+        while course.room.is_found {
+            course.step(SLOT);
+            assert!(course.now < found_at + Nanos::from_secs(1), "kept for nothing after the first try");
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) struct VirtualTime {
     rate: f64,
     /// What the device has done for all jobs, by what that costs on one of which nothing is known.
     work: Nanos,
-    /// Requests in service that wait for their clients, and not for the device.
+    /// Requests in service that wait for their clients or for another request, and not for the device.
     stalled: BTreeSet<RequestId>,
     /// Who is behind has the whole device, whatever that costs.
     is_strict: bool,
@@ -93,7 +93,7 @@ struct Account {
     charged_at: u64,
     habit: Habit,
     room: Room,
-    /// How many of its requests wait for their clients.
+    /// How many of its requests are among the stalled ones.
     stalled: u32,
 }
 
@@ -247,7 +247,7 @@ impl VirtualTime {
             })
     }
 
-    /// Whether a request of the job is in service that is served now: not one whose end is in the client's hands.
+    /// Whether a request of the job is in service that is served now: not one that is stalled.
     fn has_under_way(&self, slot: u32) -> bool {
         self.roster.job(slot).in_flight > self.accounts[slot as usize].stalled
     }
@@ -435,7 +435,7 @@ impl Arbiter for VirtualTime {
         let Some(slot) = self.roster.complete(job) else { return };
         let others = self.roster.job(slot).in_flight;
         let account = &mut self.accounts[slot as usize];
-        account.stalled = (account.stalled - u32::from(was_stalled && account.stalled > 0)).min(others);
+        account.stalled = account.stalled.saturating_sub(was_stalled.into()).min(others);
         account.habit.complete(now, others);
         if !self.has_under_way(slot) {
             self.holds.ended(slot);
